@@ -1,0 +1,94 @@
+# dada-augment. `make` lists the commands. They need Python 3.11+ and make, and set up the rest.
+#
+#   PYTHON=python3.12 make test     another interpreter
+#   PIP_ARGS="..." make demo          more arguments for pip install
+#   DADA_USE_CURRENT_PYTHON=1 make test
+#                                   install nothing, use the packages that PYTHON already has
+
+PYTHON ?= python3
+VENV ?= .venv
+PIP_ARGS ?=
+PYTEST_ARGS ?=
+
+ifeq ($(DADA_USE_CURRENT_PYTHON),1)
+PY := PYTHONPATH="$(CURDIR)/src" $(PYTHON)
+READY :=
+READY_BENCH :=
+TIMEOUT :=
+else
+PY := $(VENV)/bin/python
+READY := $(VENV)/.installed
+READY_BENCH := $(VENV)/.installed-bench
+TIMEOUT := --timeout=600
+endif
+
+# A tool that the current interpreter lacks is skipped there, and said so. In .venv all are present.
+has = $(PY) -c "import importlib.util as u, sys; sys.exit(u.find_spec('$(1)') is None)"
+check = if $(call has,$(1)); then $(PY) -m $(2); else echo "   $(1) is not installed for $(PYTHON): skipped"; fi
+
+.PHONY: help setup demo test test-all lint bench clean distclean
+.DEFAULT_GOAL := help
+
+help:
+	@echo "make demo       set up, then find a policy for the built-in digits and show it"
+	@echo "make test       set up, then style, types and tests (minutes, on a CPU)"
+	@echo "make test-all   the same with the slow tests"
+	@echo "make lint       style and types only"
+	@echo "make bench      set up, then the benchmarks of this machine"
+	@echo "make setup      set up only: .venv with everything in it"
+	@echo "make clean      remove caches and built packages"
+	@echo "make distclean  remove .venv as well (runs/ is yours and stays)"
+
+setup: $(READY)
+
+$(VENV)/.created:
+	@$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11))" || { \
+	  echo "Python 3.11 or newer is needed, '$(PYTHON)' is not that; set PYTHON=/path/to/python3.11"; \
+	  exit 1; }
+	@echo "== Making a virtual environment in $(VENV) (seconds)"
+	@$(PYTHON) -m venv $(VENV) || { \
+	  echo "$(PYTHON) cannot make virtual environments; on Debian and Ubuntu: apt install python3-venv"; \
+	  exit 1; }
+	@touch $@
+
+# Runs again when the list of dependencies changes.
+$(VENV)/.installed: $(VENV)/.created pyproject.toml
+	@echo "== Installing dada and its tools into $(VENV)"
+	@echo "   (torch with CUDA is a download of about 5 GB: 2 to 4 minutes on a fast line, once)"
+	@$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS) -e ".[dev]"
+	@touch $@
+
+$(VENV)/.installed-bench: $(VENV)/.installed
+	@echo "== Installing the libraries that the benchmarks compare with (a minute)"
+	@$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS) -e ".[bench]"
+	@touch $@
+
+demo: $(READY)
+	@echo "== Running examples/demo.py"
+	@$(PY) examples/demo.py
+
+lint: $(READY)
+	@echo "== Style (seconds)"
+	@$(call check,ruff,ruff check .)
+	@$(call check,ruff,ruff format --check .)
+	@echo "== Types (up to a minute the first time)"
+	@$(call check,mypy,mypy)
+
+test: lint
+	@echo "== Tests (minutes; make test-all adds the slow ones)"
+	@$(PY) -m pytest $(TIMEOUT) $(PYTEST_ARGS)
+
+test-all: lint
+	@echo "== All tests, the slow ones too"
+	@$(PY) -m pytest -m "" $(PYTEST_ARGS)
+
+bench: $(READY_BENCH)
+	@echo "== Benchmarks of this machine (results go to benchmarks/results)"
+	@$(PY) benchmarks/run.py
+
+clean:
+	rm -rf build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find src tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} +
+
+distclean: clean
+	rm -rf $(VENV)

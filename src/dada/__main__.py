@@ -1,0 +1,8 @@
+"""`python -m dada` is the `dada` command."""
+
+from __future__ import annotations
+
+from dada.cli import main
+
+if __name__ == "__main__":
+    main()
