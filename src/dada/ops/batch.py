@@ -1,0 +1,174 @@
+"""Runs operations over a batch in which every image has its own.
+
+Letters: B images, C channels, H height, W width, K operations one after another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from dada.ops import fused
+from dada.ops.geometric import LARGEST_SIDE, SAFE_SIDE_INT32
+from dada.ops.spec import Op
+from dada.ops.table import BY_NAME
+
+NO_OP = -1
+# On a CPU, two images of 224x224 at a time: temporaries that stay in the cache and in the heap
+# make a policy twice as fast as whole-batch ones.
+ELEMENTS_AT_ONCE = 2 * 3 * 224 * 224
+RANGE_TOLERANCE = 1e-6  # 0.3 as float32 lies 1e-8 outside 0.3
+
+
+def apply(
+    name: str | Op,
+    images_BCHW: Tensor,
+    value_B: Tensor | Sequence[float] | float,
+    *,
+    sign_B: Tensor | None = None,
+    center_B2: Tensor | None = None,
+) -> Tensor:
+    """Do one operation to every image of a batch, each with its own value.
+
+    `images_BCHW` is uint8, or float in 0..1 (rounded to 8 bits: the meaning is Pillow's), with
+    one or three channels. `value_B` is in the operation's own unit (degrees, a fraction of the
+    side, a factor, ...). `sign_B` multiplies it, +1 when not given. `center_B2` is Cutout's
+    centre as (x, y) in pixels, the middle of the image when not given.
+    """
+    op = name if isinstance(name, Op) else BY_NAME.get(name)
+    if op is None:
+        raise ValueError(f"unknown op {name!r}; the ops are {', '.join(BY_NAME)}")
+    check_images(images_BCHW)
+    b, _, h, w = images_BCHW.shape
+    device = images_BCHW.device
+    value_B = _per_image(value_B, "value_B", b, device)
+    _check_range(op, value_B)
+    if sign_B is not None:
+        sign_B = _per_image(sign_B, "sign_B", b, device)
+        if device.type == "cpu" and not bool((sign_B.abs() == 1).all()):
+            raise ValueError(f"sign_B should hold +1 or -1, got {sign_B.tolist()}")
+        value_B = value_B * sign_B
+        _check_range(op, value_B)
+    if center_B2 is None:
+        center_B2 = torch.tensor([w / 2, h / 2], dtype=torch.float64, device=device).expand(b, 2)
+    elif tuple(center_B2.shape) != (b, 2):
+        raise ValueError(
+            f"center_B2 should have shape ({b}, 2): an (x, y) in pixels for every image, "
+            f"got {tuple(center_B2.shape)}"
+        )
+    op_index_B1 = torch.zeros(b, 1, dtype=torch.int64, device=device)
+    center_BK2 = center_B2.to(device, torch.float64).unsqueeze(1)
+    return run((op,), images_BCHW, op_index_B1, value_B.unsqueeze(1), center_BK2)
+
+
+def run(
+    ops: tuple[Op, ...],
+    images_BCHW: Tensor,
+    op_index_BK: Tensor,
+    value_BK: Tensor,
+    center_BK2: Tensor,
+) -> Tensor:
+    """Do ops[op_index_BK[b, k]] with value_BK[b, k] to image b, for k = 0, 1, ...; -1 is none.
+
+    Values are taken as they come: they are checked where a person or a file hands them over.
+    """
+    levels = to_uint8(images_BCHW).contiguous()
+    value_BK = value_BK.to(torch.float64)
+    if levels.is_cuda and fused.is_available() and max(levels.shape[-2:]) <= SAFE_SIDE_INT32:
+        levels = fused.run(ops, levels, op_index_BK, value_BK, center_BK2)
+    else:
+        for k in range(op_index_BK.shape[1]):
+            levels = _run_one(ops, levels, op_index_BK[:, k], value_BK[:, k], center_BK2[:, k])
+    return levels if images_BCHW.dtype == torch.uint8 else levels.to(images_BCHW.dtype) / 255
+
+
+def _run_one(
+    ops: tuple[Op, ...], images_BCHW: Tensor, op_index_B: Tensor, value_B: Tensor, center_B2: Tensor
+) -> Tensor:
+    if images_BCHW.device.type != "cpu":  # static shapes, no synchronisation: all rows, then choose
+        result = images_BCHW
+        for index, op in enumerate(ops):
+            done = op.kernel(images_BCHW, value_B, center_B2)
+            result = torch.where((op_index_B == index).view(-1, 1, 1, 1), done, result)
+        return result
+    # Sorted by operation every operation has its images side by side. Two row-wise copies, there
+    # and back, cost a tenth of indexing the scattered rows of each.
+    order = torch.argsort(op_index_B, stable=True)
+    images_BCHW = images_BCHW.index_select(0, order)
+    value_B, center_B2 = value_B[order], center_B2[order]
+    rows_at_once = max(1, ELEMENTS_AT_ONCE // max(1, images_BCHW[:1].numel()))
+    start = 0
+    for index, count in zip(*_present(op_index_B), strict=True):
+        end = start + count
+        for first in range(start, end if index != NO_OP else start, rows_at_once):
+            rows = slice(first, min(first + rows_at_once, end))
+            images_BCHW[rows] = ops[index].kernel(images_BCHW[rows], value_B[rows], center_B2[rows])
+        start = end
+    return images_BCHW.index_select(0, torch.argsort(order))
+
+
+def _present(op_index_B: Tensor) -> tuple[list[int], list[int]]:
+    """Which operations occur, in rising order, and how often each."""
+    index, count = torch.unique(op_index_B, return_counts=True)
+    return index.tolist(), count.tolist()
+
+
+def to_uint8(images_BCHW: Tensor) -> Tensor:
+    if images_BCHW.dtype == torch.uint8:
+        return images_BCHW
+    return (images_BCHW.float() * 255).round_().clamp_(0, 255).to(torch.uint8)
+
+
+def check_images(images_BCHW: Tensor) -> None:
+    """Raise ValueError unless these are images an operation can be done to."""
+    if not isinstance(images_BCHW, Tensor):
+        raise ValueError(
+            f"images should be a torch tensor, got {type(images_BCHW).__name__}; "
+            "a PIL image goes through a policy's transform"
+        )
+    shape = tuple(images_BCHW.shape)
+    if images_BCHW.ndim != 4 or shape[1] not in (1, 3) or 0 in shape[2:]:
+        raise ValueError(
+            f"images should have shape (batch, 1 or 3 channels, height, width), got {shape}"
+        )
+    if max(shape[2:]) > LARGEST_SIDE:
+        raise ValueError(f"images may be {LARGEST_SIDE} pixels a side at most, got {shape}")
+    if images_BCHW.dtype != torch.uint8 and not images_BCHW.is_floating_point():
+        raise ValueError(
+            f"images should be uint8, or float in 0..1, got {images_BCHW.dtype}; "
+            "convert with images.to(torch.uint8)"
+        )
+    if images_BCHW.is_floating_point() and not images_BCHW.is_cuda and images_BCHW.numel():
+        low, high = images_BCHW.aminmax()
+        if not (low >= 0 and high <= 1):  # NaN fails too
+            raise ValueError(
+                f"float images should lie in 0..1, got {float(low):.4g}..{float(high):.4g}; "
+                "augment before normalising"
+            )
+
+
+def _per_image(
+    value: Tensor | Sequence[float] | float, name: str, batch: int, device: torch.device
+) -> Tensor:
+    tensor = torch.as_tensor(value, dtype=torch.float64, device=device)
+    if tensor.ndim == 0:
+        tensor = tensor.expand(batch)
+    if tuple(tensor.shape) != (batch,):
+        raise ValueError(
+            f"{name} should hold one number for each of the {batch} images, "
+            f"got shape {tuple(tensor.shape)}"
+        )
+    return tensor
+
+
+def _check_range(op: Op, value_B: Tensor) -> None:
+    """On a CPU only: looking at a value on another device would wait for that device."""
+    if value_B.device.type != "cpu" or not op.has_strength:
+        return
+    margin = RANGE_TOLERANCE * (op.high - op.low)
+    wrong = ~((value_B >= op.low - margin) & (value_B <= op.high + margin))  # NaN is wrong too
+    if bool(wrong.any()):
+        offender = float(value_B[wrong][0])
+        raise ValueError(f"{op.name} takes a value in {op.low:g}..{op.high:g}, got {offender:g}")
