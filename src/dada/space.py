@@ -1,0 +1,170 @@
+"""What a search may choose from: every combination of k operations, and what a magnitude means.
+
+Letters: B images, N sub-policies, K operations in each.
+
+Three spaces are known by name. In `paper` a magnitude in 0..1 runs linearly over an operation's
+range, so 0.5 is the identity for nine of the fifteen. In `strength` it runs from the identity (0)
+to the strongest (1), and every two-sided operation draws its direction at random. `wide` is
+`strength` over TrivialAugment's ranges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import combinations
+
+import torch
+from torch import Tensor
+
+from dada.ops import NO_OP, PAPER, WIDE, Op
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Draw:
+    """One draw per image: what is done to it, and the randomness behind."""
+
+    subpolicy_B: Tensor  # int64, which sub-policy
+    apply_BK: Tensor  # bool, which of its operations fire
+    sign_BK: Tensor  # +1 or -1, the direction of two-sided operations
+    center_BK2: Tensor  # Cutout's centre as a fraction of (width, height)
+    magnitude_BK: Tensor | None = None  # drawn for this image; None: the sub-policy's own
+    noise: object | None = None  # what an estimator needs again for its gradients
+
+
+def policy_free_noise(
+    batch: int, ops_per_subpolicy: int, generator: torch.Generator | None, device: torch.device
+) -> tuple[Tensor, Tensor]:
+    """The randomness no policy decides: sign_BK and center_BK2."""
+    shape = (batch, ops_per_subpolicy)
+    uniform = torch.rand(3, *shape, generator=generator, device=device)
+    sign_BK = torch.where(uniform[0] < 0.5, -1.0, 1.0)
+    return sign_BK, uniform[1:].movedim(0, -1)
+
+
+@dataclass(frozen=True)
+class SearchSpace:
+    """All `ops_per_subpolicy`-combinations of `ops`, in a fixed order."""
+
+    name: str
+    ops: tuple[Op, ...]
+    strengths: bool  # magnitude 0 is the identity, directions are random
+    ops_per_subpolicy: int = 2
+
+    def __post_init__(self) -> None:
+        names = [op.name for op in self.ops]
+        if len(set(names)) != len(names):
+            raise ValueError(f"space {self.name!r} holds an op twice: {', '.join(names)}")
+        if not 1 <= self.ops_per_subpolicy <= len(self.ops):
+            raise ValueError(
+                f"ops_per_subpolicy should be between 1 and the {len(self.ops)} ops of the space, "
+                f"got {self.ops_per_subpolicy}"
+            )
+
+    @cached_property
+    def subpolicies(self) -> tuple[tuple[str, ...], ...]:
+        return tuple(combinations((op.name for op in self.ops), self.ops_per_subpolicy))
+
+    @property
+    def num_subpolicies(self) -> int:
+        return len(self.subpolicies)
+
+    @cached_property
+    def op_index_NK(self) -> Tensor:
+        return torch.tensor(list(combinations(range(len(self.ops)), self.ops_per_subpolicy)))
+
+    def op(self, name: str) -> Op:
+        for op in self.ops:
+            if op.name == name:
+                return op
+        known = ", ".join(op.name for op in self.ops)
+        raise ValueError(f"unknown op {name!r}; the ops of space {self.name!r} are {known}")
+
+    def without(self, excluded: Iterable[str]) -> SearchSpace:
+        excluded = {self.op(name).name for name in excluded}
+        kept = tuple(op for op in self.ops if op.name not in excluded)
+        return replace(self, ops=kept)
+
+    @cached_property
+    def _tables(self) -> dict[torch.device, tuple[Tensor, Tensor]]:
+        """The rows as numbers (one column per op) and op_index_NK, a copy per device."""
+        rows = [
+            (
+                op.low,
+                op.high - op.low,
+                op.signed,
+                op.two_sided,
+                op.neutral == op.high,
+                op.has_strength,
+            )
+            for op in self.ops
+        ]
+        columns = torch.tensor(rows, dtype=torch.float64).T.contiguous()
+        return {torch.device("cpu"): (columns, self.op_index_NK)}
+
+    def tables_on(self, device: torch.device) -> tuple[Tensor, Tensor]:
+        """The same on a device: copied once, so that no later step waits for a transfer."""
+        if device not in self._tables:
+            columns, op_index_NK = self._tables[torch.device("cpu")]
+            self._tables[device] = columns.to(device), op_index_NK.to(device)
+        return self._tables[device]
+
+    def decide(
+        self, op_index: Tensor, apply: Tensor, magnitude: Tensor, sign: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """What is done (op_index, or NO_OP) and its value in the operation's own unit.
+
+        All arguments share one shape; `magnitude` is in 0..1, `sign` is +1 or -1.
+        """
+        table = self.tables_on(op_index.device)[0][:, op_index.clamp(min=0)]
+        low, span = table[:2]
+        signed, two_sided, falls, has_strength = table[2:].bool()
+        magnitude, sign = magnitude.to(torch.float64), sign.to(torch.float64)
+        if self.strengths:
+            # Strength 0 is nothing at all, even for Cutout, whose empty square is one pixel.
+            apply = apply & ((magnitude > 0) | ~has_strength)
+            # Through the paper's magnitude, so that a converted policy has the very same values.
+            direction = torch.where(signed, 1.0, sign)
+            one_sided = torch.where(falls, 1 - magnitude, magnitude)
+            magnitude = torch.where(two_sided, 0.5 + 0.5 * magnitude * direction, one_sided)
+        value = low + magnitude * span
+        value = torch.where(signed, value * sign, value)
+        return torch.where(apply, op_index, NO_OP), value
+
+    def value(self, op: Op, magnitude: float, sign: float) -> float | None:
+        """`decide` for one operation that fires, in plain numbers; None when nothing is done."""
+        if self.strengths:
+            if magnitude == 0 and op.has_strength:
+                return None
+            if op.two_sided:
+                magnitude = 0.5 + 0.5 * magnitude * (1.0 if op.signed else sign)
+            elif op.neutral == op.high:
+                magnitude = 1 - magnitude
+        value = op.low + magnitude * (op.high - op.low)
+        return value * sign if op.signed else value
+
+    @classmethod
+    def named(
+        cls, name: str = "paper", *, ops_per_subpolicy: int = 2, exclude: Iterable[str] = ()
+    ) -> SearchSpace:
+        """A space by name, with sub-policies of k operations, without the excluded ones."""
+        if name not in SPACES:
+            raise ValueError(f"unknown space {name!r}; the spaces are {', '.join(SPACES)}")
+        one_by_one = replace(SPACES[name], ops_per_subpolicy=1)
+        return replace(one_by_one.without(exclude), ops_per_subpolicy=ops_per_subpolicy)
+
+
+SPACES: dict[str, SearchSpace] = {
+    "paper": SearchSpace("paper", PAPER, strengths=False),
+    "strength": SearchSpace("strength", PAPER, strengths=True),
+    "wide": SearchSpace("wide", WIDE, strengths=True),
+}
+
+
+def register(name: str, ops: Iterable[Op], *, strengths: bool = True) -> SearchSpace:
+    """Add a space of one's own, e.g. the paper's operations and one more row."""
+    if name in SPACES:
+        raise ValueError(f"a space named {name!r} exists already; choose another name")
+    SPACES[name] = SearchSpace(name, tuple(ops), strengths, ops_per_subpolicy=1)
+    return SPACES[name]
