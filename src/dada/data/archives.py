@@ -1,0 +1,150 @@
+"""CIFAR-10, CIFAR-100 and SVHN in the files their authors publish.
+
+Legend: N images, C channels, H height, W width.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from dada.data.raw import RawArrays, RawPart, RawSplit
+
+_CIFAR = {
+    # folder, training files, test file, key of the labels, file and key of the class names
+    "cifar10": (
+        "cifar-10-batches-py",
+        tuple(f"data_batch_{k}" for k in range(1, 6)),
+        "test_batch",
+        b"labels",
+        ("batches.meta", b"label_names"),
+    ),
+    "cifar100": (
+        "cifar-100-python",
+        ("train",),
+        "test",
+        b"fine_labels",
+        ("meta", b"fine_label_names"),
+    ),
+}
+_CIFAR_ARCHIVE = {"cifar10": "cifar-10-python.tar.gz", "cifar100": "cifar-100-python.tar.gz"}
+
+
+class _ArraysOnly(pickle.Unpickler):
+    """Admits numpy arrays and plain containers, nothing that could run code.
+
+    torchvision unpickles CIFAR freely after an md5 check; that protects the official files but
+    refuses any other of the same format (a subset, another release, CIFAR-10.1 repacked). This
+    reads those too, and stays safe without knowing their checksums.
+    """
+
+    _admitted = frozenset(
+        (f"numpy.{core}.multiarray", "_reconstruct") for core in ("core", "_core")
+    ) | {("numpy", "ndarray"), ("numpy", "dtype"), ("_codecs", "encode")}
+
+    def find_class(self, module_name: str, global_name: str) -> Any:
+        if (module_name, global_name) not in self._admitted:
+            raise pickle.UnpicklingError(f"it asks for {module_name}.{global_name}")
+        if global_name == "_reconstruct":
+            return np.ndarray.__reduce__(np.empty(0))[0]
+        return super().find_class(module_name, global_name)
+
+
+def from_cifar(kind: str, root: str) -> RawSplit:
+    """`kind` is cifar10 or cifar100; root holds the unpacked folder, or is it."""
+    folder_name, train_files, test_file, label_key, (names_file, names_key) = _CIFAR[kind]
+    folder = os.path.join(root, folder_name)
+    if not os.path.isdir(folder):
+        if not os.path.isfile(os.path.join(root, test_file)):
+            archive = _CIFAR_ARCHIVE[kind]
+            do = (
+                "unpack it with tar -xzf"
+                if os.path.exists(os.path.join(root, archive))
+                else (f"download and unpack https://www.cs.toronto.edu/~kriz/{archive}")
+            )
+            raise ValueError(f"{kind}: no folder {folder_name} in {root}; {do}")
+        folder = root
+    parts: dict[str, RawPart] = {}
+    for part, files in (("train", train_files), ("test", (test_file,))):
+        read = [_cifar_batch(os.path.join(folder, file), label_key) for file in files]
+        parts[part] = RawArrays(
+            images_NCHW=np.concatenate([images for images, _ in read]),
+            labels_N=torch.from_numpy(np.concatenate([labels for _, labels in read])),
+        )
+    names = _unpickle(os.path.join(folder, names_file)).get(names_key, ())
+    classes = tuple(name.decode() if isinstance(name, bytes) else str(name) for name in names)
+    return RawSplit(parts=parts, name=kind, classes=classes or None)
+
+
+def _cifar_batch(path: str, label_key: bytes) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    content = _unpickle(path)
+    images, labels = content.get(b"data"), content.get(label_key)
+    if (
+        not isinstance(images, np.ndarray)
+        or images.dtype != np.uint8
+        or images.ndim != 2
+        or (images.shape[1] != 3072)
+    ):
+        raise ValueError(f"{path}: not a CIFAR batch (no uint8 array of N x 3072 under 'data')")
+    if not isinstance(labels, list) or len(labels) != len(images):
+        raise ValueError(f"{path}: not a CIFAR batch (no {len(images)} {label_key.decode()})")
+    return images.reshape(-1, 3, 32, 32), np.array(labels, np.int64)
+
+
+def _unpickle(path: str) -> dict[bytes, Any]:
+    try:
+        with open(path, "rb") as stream:
+            content = _ArraysOnly(stream, encoding="bytes").load()
+    except FileNotFoundError:
+        raise ValueError(f"{path}: no such file; the CIFAR folder is incomplete") from None
+    except Exception as problem:  # a damaged pickle may raise anything
+        raise ValueError(f"{path}: cannot be read as a CIFAR file ({problem})") from problem
+    if not isinstance(content, dict):
+        raise ValueError(f"{path}: not a CIFAR file (no dictionary in it)")
+    # Files written by Python 3 have str keys where the official ones have bytes.
+    return {k.encode() if isinstance(k, str) else k: v for k, v in content.items()}
+
+
+def from_svhn(root: str, *, extra: bool) -> RawSplit:
+    """SVHN's cropped digits: train_32x32.mat, test_32x32.mat and, on request, extra_32x32.mat."""
+    train = [_svhn_file(root, "train")] + ([_svhn_file(root, "extra")] if extra else [])
+    parts: dict[str, RawPart] = {
+        "train": RawArrays(
+            images_NCHW=np.concatenate([images for images, _ in train]),
+            labels_N=torch.from_numpy(np.concatenate([labels for _, labels in train])),
+        )
+    }
+    images_NCHW, labels_N = _svhn_file(root, "test")
+    parts["test"] = RawArrays(images_NCHW=images_NCHW, labels_N=torch.from_numpy(labels_N))
+    return RawSplit(
+        parts=parts, name="svhn-extra" if extra else "svhn", classes=tuple(map(str, range(10)))
+    )
+
+
+def _svhn_file(root: str, part: str) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    path = os.path.join(root, f"{part}_32x32.mat")
+    if not os.path.isfile(path):
+        raise ValueError(
+            f"svhn: no file {path}; download it from "
+            f"http://ufldl.stanford.edu/housenumbers/{part}_32x32.mat"
+        )
+    try:
+        from scipy.io import loadmat
+    except ImportError:
+        raise ValueError("SVHN's .mat files need scipy; run: pip install scipy") from None
+    try:
+        content = loadmat(path, variable_names=("X", "y"))
+    except Exception as problem:  # a damaged .mat may raise anything
+        raise ValueError(f"{path}: cannot be read as a .mat file ({problem})") from problem
+    images, labels = content.get("X"), content.get("y")
+    if images is None or labels is None or images.ndim != 4 or images.shape[2] != 3:
+        raise ValueError(f"{path}: not an SVHN file (no X of H x W x 3 x N with y)")
+    labels_N = labels.reshape(-1).astype(np.int64) % 10  # the digit 0 is stored as 10
+    if len(labels_N) != images.shape[3] or images.dtype != np.uint8:
+        raise ValueError(f"{path}: not an SVHN file (X and y differ in length, or X is not uint8)")
+    return np.ascontiguousarray(images.transpose(3, 2, 0, 1)), labels_N

@@ -1,0 +1,219 @@
+"""Image files on disk: folders of classes, ImageNet's folders, and .csv lists."""
+
+from __future__ import annotations
+
+import csv
+import os
+from pathlib import Path
+
+import torch
+
+from dada.data.images import IMAGE_EXTENSIONS
+from dada.data.raw import RawFiles, RawPart, RawSplit
+
+PART_FOLDERS = {
+    "train": "train",
+    "training": "train",
+    "val": "val",
+    "valid": "val",
+    "validation": "val",
+    "test": "test",
+    "testing": "test",
+}
+
+
+def from_folder(root: str) -> RawSplit:
+    """ROOT/<class>/<image>, or ROOT/train/<class>/<image> with val/ and test/ beside train/."""
+    part_folders = _part_folders(root)
+    if "train" not in part_folders:
+        part_folders = {"train": root}
+    found = {part: _class_folder(folder) for part, folder in part_folders.items()}
+    classes = tuple(sorted(found["train"]))
+    parts: dict[str, RawPart] = {}
+    for part, files in found.items():
+        unknown = sorted(set(files) - set(classes))
+        if unknown:
+            raise ValueError(
+                f"{part_folders[part]}: class {unknown[0]!r} is not among the training classes "
+                f"({', '.join(classes[:8])}{', ...' if len(classes) > 8 else ''})"
+            )
+        parts[part] = _labelled(files, classes, root)
+    return RawSplit(parts=parts, name=Path(root).resolve().name, where=root, classes=classes)
+
+
+def from_imagenet(root: str) -> RawSplit:
+    """ImageNet as everybody keeps it: ROOT/train/<wnid>/*.JPEG and ROOT/val/<wnid>/*.JPEG.
+
+    Its 50,000 validation images are what the literature tests on, so here they are the test part;
+    a search splits its own validation images off the training ones.
+    """
+    for part in ("train", "val"):
+        folder = os.path.join(root, part)
+        if not os.path.isdir(folder):
+            raise ValueError(f"imagenet: no folder {folder}; expected ROOT/train and ROOT/val")
+    val = os.path.join(root, "val")
+    if not _subfolders(val):
+        raise ValueError(
+            f"imagenet: {val} has no class folders; sort its images into one folder per class, "
+            "named as those of train/"
+        )
+    train = _class_folder(os.path.join(root, "train"))
+    test = _class_folder(val)
+    classes = tuple(sorted(train))
+    unknown = sorted(set(test) - set(classes))
+    if unknown:
+        raise ValueError(f"imagenet: {val} has the class {unknown[0]}, which train/ has not")
+    return RawSplit(
+        parts={"train": _labelled(train, classes, root), "test": _labelled(test, classes, root)},
+        name="imagenet",
+        classes=classes,
+        notes=["ImageNet's val/ is used as the test part"],
+        image_size=(224, 224),
+        margin=224 / 256,
+    )
+
+
+def from_csv(path: str) -> RawSplit:
+    """Rows of path,label[,split][,group] under a header; paths relative to the .csv file."""
+    base = os.path.dirname(os.path.abspath(path))
+    rows: dict[str, list[tuple[str, str, str]]] = {}
+    try:
+        with open(path, newline="", encoding="utf-8-sig") as stream:
+            reader = csv.DictReader(stream, skipinitialspace=True)
+            columns = [name.strip().lower() for name in reader.fieldnames or ()]
+            if "path" not in columns or "label" not in columns:
+                raise ValueError(
+                    f"{path}: the first line must name the columns path,label[,split][,group], "
+                    f"but it is {','.join(reader.fieldnames or ()) or 'empty'!r}"
+                )
+            reader.fieldnames = columns
+            for row in reader:
+                where = f"{path}, line {reader.line_num}"
+                rows.setdefault(_row_part(row, where), []).append(_row(row, base, where))
+    except (UnicodeDecodeError, csv.Error) as problem:
+        raise ValueError(f"{path}: cannot be read as a UTF-8 .csv ({problem})") from problem
+    if "train" not in rows:
+        raise ValueError(f"{path}: no row belongs to the training part")
+    classes = tuple(sorted({label for _, label, _ in rows["train"]}))
+    numbers = {name: number for number, name in enumerate(classes)}
+    group_numbers: dict[str, int] = {}
+    parts: dict[str, RawPart] = {}
+    for part, entries in rows.items():
+        unknown = [label for _, label, _ in entries if label not in numbers]
+        if unknown:
+            raise ValueError(
+                f"{path}: the {part} label {unknown[0]!r} is not among the training labels"
+            )
+        groups = [
+            group_numbers.setdefault(group or f"\0{file}", len(group_numbers))
+            for file, _, group in entries
+        ]
+        parts[part] = RawFiles(
+            paths=tuple(file for file, _, _ in entries),
+            labels_N=torch.tensor([numbers[label] for _, label, _ in entries]),
+            groups_N=torch.tensor(groups) if "group" in columns else None,
+            root=base,
+        )
+    return RawSplit(
+        parts=parts, name=Path(path).stem, where=path, classes=classes, notes=_shared_groups(rows)
+    )
+
+
+def _row_part(row: dict[str, str], where: str) -> str:
+    word = (row.get("split") or "train").strip().lower()
+    if word not in PART_FOLDERS:
+        raise ValueError(f"{where}: split must be train, val or test, but is {word!r}")
+    return PART_FOLDERS[word]
+
+
+def _row(row: dict[str, str], base: str, where: str) -> tuple[str, str, str]:
+    file, label = (row.get("path") or "").strip(), (row.get("label") or "").strip()
+    if not file or not label:
+        raise ValueError(f"{where}: the {'label' if file else 'path'} is missing")
+    file = os.path.join(base, file)
+    if not os.path.isfile(file):
+        raise ValueError(f"{where}: no such image file {file}")
+    return file, label, (row.get("group") or "").strip()
+
+
+def _shared_groups(rows: dict[str, list[tuple[str, str, str]]]) -> list[str]:
+    groups = {part: {group for _, _, group in entries if group} for part, entries in rows.items()}
+    notes = []
+    for part in ("val", "test"):
+        shared = sorted(groups.get("train", set()) & groups.get(part, set()))
+        if shared:
+            notes.append(
+                f"{len(shared)} groups ({shared[0]}, ...) have images in both train and {part}; "
+                f"results on {part} may be too good"
+            )
+    return notes
+
+
+def _part_folders(root: str) -> dict[str, str]:
+    """train/val/test folders under root. A class may be called "train" too (of vehicles, say):
+    a part holds folders of classes, a class holds images."""
+    parts: dict[str, str] = {}
+    for folder in _subfolders(root):
+        part = PART_FOLDERS.get(os.path.basename(folder).lower())
+        if part is None or not _subfolders(folder) or _has_images(folder):
+            continue
+        if part in parts:
+            raise ValueError(f"{root}: both {parts[part]} and {folder} look like the {part} part")
+        parts[part] = folder
+    return parts
+
+
+def _class_folder(root: str) -> dict[str, list[str]]:
+    """Class name -> sorted image files, searched for at any depth under the class folder."""
+    folders = _subfolders(root)
+    if not folders:
+        if _has_images(root):
+            raise ValueError(
+                f"{root}: images lie directly in this folder; put each class into a subfolder of "
+                "its own, or describe them by a .csv of path,label"
+            )
+        raise ValueError(f"{root}: no class folders here; expected {root}/<class>/<image>")
+    found = {os.path.basename(folder): _images_under(folder) for folder in folders}
+    if not any(found.values()):
+        raise ValueError(f"{root}: no image files in its {len(found)} folders")
+    for name, files in found.items():
+        if not files:
+            raise ValueError(
+                f"{os.path.join(root, name)}: a class folder without images; add some or remove it"
+            )
+    return found
+
+
+def _labelled(files: dict[str, list[str]], classes: tuple[str, ...], root: str) -> RawFiles:
+    ordered = [(file, label) for label, name in enumerate(classes) for file in files.get(name, ())]
+    return RawFiles(
+        paths=tuple(file for file, _ in ordered),
+        labels_N=torch.tensor([label for _, label in ordered]),
+        root=root,
+    )
+
+
+def _hidden(name: str) -> bool:
+    return name.startswith(".") or name == "__MACOSX"
+
+
+def _subfolders(root: str) -> list[str]:
+    with os.scandir(root) as entries:
+        return sorted(e.path for e in entries if e.is_dir() and not _hidden(e.name))
+
+
+def _is_image(name: str) -> bool:
+    return os.path.splitext(name)[1].lower() in IMAGE_EXTENSIONS and not _hidden(name)
+
+
+def _has_images(root: str) -> bool:
+    with os.scandir(root) as entries:
+        return any(_is_image(e.name) for e in entries)
+
+
+def _images_under(folder: str) -> list[str]:
+    found = []
+    for where, folders, names in os.walk(folder, followlinks=True):
+        folders[:] = [name for name in folders if not _hidden(name)]
+        found += [os.path.join(where, name) for name in names if _is_image(name)]
+    return sorted(found)

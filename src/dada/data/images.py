@@ -1,0 +1,264 @@
+"""One image file, or one image of a Python dataset, made into 8-bit pixels of a planned shape.
+
+Legend: C channels, H height, W width. Everything passes through Pillow, so a folder, a Hugging
+Face column and a list of arrays are converted by the same code and mean the same.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image, ImageOps
+
+# fmt: off
+IMAGE_EXTENSIONS = frozenset((
+    ".jpg", ".jpeg", ".jpe", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm",
+    ".pbm", ".pnm", ".jp2", ".avif",
+))
+# fmt: on
+"""Files with another ending are passed over; a file with one of these must be an image."""
+
+_BIT_DEPTHS = (8, 10, 12, 14, 16)
+_RESAMPLE = Image.Resampling.BICUBIC
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seen:
+    """What one look at an image tells: enough to plan for a whole data set."""
+
+    size: tuple[int, int]
+    """(H, W), upright."""
+    grey: bool
+    conversion: str | None = None
+    """The words of a note to the user when the pixels cannot be taken as they are."""
+    peak: int = 0
+    """Largest value of an image deeper than 8 bits, else 0."""
+    count: int = 1
+    """How many images this look speaks for (an array of many is looked at once)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImagePlan:
+    """How every image of a data set becomes uint8 pixels of one shape."""
+
+    size: tuple[int, int]
+    channels: int
+    white_level: int = 65535
+    """The value of a deep (more than 8 bit) image that becomes 255."""
+    margin: float = 1.0
+    """The crop takes this fraction of the resized image (ImageNet's 224 of 256 is 0.875)."""
+
+    def pixels(self, image: Image.Image) -> NDArray[np.uint8]:
+        """uint8 (C, H, W): scaled until it covers `size`, then cropped at the centre."""
+        image = self._right_mode(image)
+        height, width = self.size
+        scale = max(height / image.height, width / image.width) / self.margin
+        crop_height, crop_width = height / scale, width / scale
+        left, top = (image.width - crop_width) / 2, (image.height - crop_height) / 2
+        return self.crop(image, (left, top, left + crop_width, top + crop_height))
+
+    def crop(self, image: Image.Image, box: tuple[float, float, float, float]) -> NDArray[np.uint8]:
+        """uint8 (C, H, W) of the box (left, top, right, bottom), resized to `size`."""
+        image = self._right_mode(image)
+        height, width = self.size
+        if box != (0, 0, width, height) or image.size != (width, height):
+            left, top, right, bottom = box
+            # Rounding may push an edge past the image by 1e-13, which Pillow refuses.
+            inside = (
+                max(left, 0.0),
+                max(top, 0.0),
+                min(right, float(image.width)),
+                min(bottom, float(image.height)),
+            )
+            image = image.resize((width, height), _RESAMPLE, box=inside)
+        array = np.asarray(image)
+        return array[None] if array.ndim == 2 else array.transpose(2, 0, 1)
+
+    def draft_size(self) -> tuple[int, int]:
+        """(W, H) a JPEG decoder may shrink to: twice what is needed, so nothing visible is lost."""
+        height, width = self.size
+        return int(2 * width / self.margin), int(2 * height / self.margin)
+
+    def _right_mode(self, image: Image.Image) -> Image.Image:
+        image = to_eight_bits(image, self.white_level)
+        mode = "L" if self.channels == 1 else "RGB"
+        return image if image.mode == mode else image.convert(mode)
+
+
+def open_file(path: str, *, draft: tuple[int, int] | None = None) -> Image.Image:
+    """Open, decode and turn upright one image file; ValueError names a file that is not one."""
+    try:
+        with Image.open(path) as image:
+            if draft is not None and image.format == "JPEG":
+                image.draft(None, draft)
+            image.load()
+            return ImageOps.exif_transpose(image)
+    except FileNotFoundError:
+        raise ValueError(f"{path}: no such image file") from None
+    except Exception as problem:  # damaged files make Pillow raise anything, from struct to zlib
+        raise ValueError(_not_an_image(path, problem)) from problem
+
+
+def look_at_file(path: str) -> Seen:
+    """Read the header only (all pixels only when deeper than 8 bits)."""
+    try:
+        with Image.open(path) as image:
+            # A PNG's late EXIF block would force a full decode; only a JPEG's, WebP's or TIFF's
+            # orientation is common enough to look for here (decoding turns all of them upright).
+            early = image.format != "PNG" or "exif" in image.info
+            turned = early and image.getexif().get(0x0112) in (5, 6, 7, 8)
+            return look_at(image, turned=turned)
+    except FileNotFoundError:
+        raise ValueError(f"{path}: no such image file") from None
+    except Exception as problem:  # damaged files make Pillow raise anything, from struct to zlib
+        raise ValueError(_not_an_image(path, problem)) from problem
+
+
+def _not_an_image(path: str, problem: BaseException) -> str:
+    size = os.path.getsize(path) if os.path.exists(path) else 0
+    reason = "the file is empty" if size == 0 else str(problem).split(" '")[0].split(" <")[0]
+    return f"{path}: cannot be read as an image ({reason}); repair or remove it"
+
+
+def look_at(image: Image.Image, *, turned: bool = False) -> Seen:
+    """What must be known of an image before a plan is made."""
+    size = (image.width, image.height) if turned else (image.height, image.width)
+    deep = _is_deep(image)
+    peak = int(np.asarray(image).max()) if deep and image.mode != "F" else 0
+    return Seen(size=size, grey=_is_grey(image), conversion=_conversion(image), peak=peak)
+
+
+def _is_deep(image: Image.Image) -> bool:
+    return image.mode[0] in "IF"
+
+
+def _is_grey(image: Image.Image) -> bool:
+    if image.mode in ("P", "PA"):
+        colours = np.array(image.getpalette("RGB") or [0, 0, 0], np.uint8).reshape(-1, 3)
+        return bool((colours == colours[:, :1]).all())
+    return image.mode in ("1", "L", "LA", "La") or _is_deep(image)
+
+
+def _conversion(image: Image.Image) -> str | None:
+    if image.mode == "F":
+        return "floating-point grey, scaled to 8 bits"
+    if _is_deep(image):
+        return "16-bit grey, scaled to 8 bits"
+    if image.has_transparency_data:
+        return "transparent, laid on white"
+    if image.mode in ("1", "L", "RGB"):
+        return None
+    names = {"P": "palette", "PA": "palette", "RGBX": "padded RGB"}
+    name = names.get(image.mode, image.mode)
+    return f"{name}, made {'grey' if _is_grey(image) else 'RGB'}"
+
+
+def to_eight_bits(image: Image.Image, white_level: int = 65535) -> Image.Image:
+    """Any Pillow image as mode L (grey) or RGB.
+
+    Deep grey v becomes round(255 v / white_level): Pillow's own `convert("L")` would clip it.
+    Transparency is laid on white, which is what a viewer shows.
+    """
+    if _is_deep(image):
+        return _deep_to_eight_bits(image, white_level)
+    if image.has_transparency_data:
+        over = image.convert("RGBA")
+        flat = Image.alpha_composite(Image.new("RGBA", image.size, "white"), over)
+        return flat.convert("L" if _is_grey(image) else "RGB")
+    if image.mode in ("L", "RGB"):
+        return image
+    return image.convert("L" if _is_grey(image) else "RGB")
+
+
+def _deep_to_eight_bits(image: Image.Image, white_level: int) -> Image.Image:
+    values = np.asarray(image)
+    low, high = values.min(), values.max()
+    if image.mode == "F":
+        if not (low >= 0 and high <= 1):  # also true of NaN
+            raise ValueError(
+                f"floating-point pixels must lie in 0..1, but these span {low:g}..{high:g}"
+            )
+        return Image.fromarray(np.rint(values * 255).astype(np.uint8))
+    if low < 0 or high > 65535:
+        raise ValueError(f"integer pixels must lie in 0..65535, but these span {low}..{high}")
+    scaled = (values.astype(np.uint32) * 255 + white_level // 2) // white_level
+    return Image.fromarray(np.minimum(scaled, 255).astype(np.uint8))
+
+
+def white_level(peak: int) -> int:
+    """The white of images whose largest value is `peak`.
+
+    Scanners and microscopes store 10, 12 or 14 bits in 16-bit files. Taking 65535 for white would
+    leave 12-bit data 15 grey levels, so white is the top of the smallest usual depth that holds
+    every value seen.
+    """
+    return next(2**bits - 1 for bits in _BIT_DEPTHS if peak < 2**bits or bits == 16)
+
+
+def from_item(item: Any, where: str) -> Image.Image:
+    """One image of a Python dataset (Pillow, CHW/HW tensor, HWC/HW array) as a Pillow image."""
+    if isinstance(item, Image.Image):
+        return item
+    if isinstance(item, torch.Tensor):
+        item = item.detach().cpu()
+        array = (item.float() if item.dtype == torch.bfloat16 else item).numpy()
+        channels_first = True
+    elif isinstance(item, np.ndarray):
+        array, channels_first = item, False
+    else:
+        raise ValueError(
+            f"{where}: an image must be a Pillow image, a tensor (C,H,W) or an array (H,W,C), "
+            f"but got {type(item).__name__}"
+        )
+    if array.ndim == 3:
+        if channels_first:
+            array = array.transpose(1, 2, 0)
+        if array.shape[2] == 1:
+            array = array[:, :, 0]
+    if array.ndim not in (2, 3) or 0 in array.shape or (array.ndim == 3 and array.shape[2] != 3):
+        order = "(C,H,W) or (H,W)" if channels_first else "(H,W,C) or (H,W)"
+        raise ValueError(
+            f"{where}: an image must have shape {order} with 1 or 3 channels, "
+            f"but got {tuple(item.shape)}"
+        )
+    if array.dtype == np.uint16 and array.ndim == 2:
+        return Image.fromarray(np.ascontiguousarray(array))
+    return Image.fromarray(np.ascontiguousarray(to_uint8(array, where)))
+
+
+def to_uint8(array: NDArray[Any], where: str, white: int = 65535) -> NDArray[np.uint8]:
+    """Pixels of any usual dtype as uint8; ValueError says what does not fit and how to mend it.
+
+    `white` is the uint16 value that becomes 255.
+    """
+    if array.dtype == np.uint8:
+        return array
+    if array.dtype == np.bool_:
+        return array.astype(np.uint8) * np.uint8(255)
+    if array.dtype.kind not in "iuf":
+        raise ValueError(
+            f"{where}: pixels must be uint8 in 0..255 or floats in 0..1, but got {array.dtype}"
+        )
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        raise ValueError(f"{where}: pixels hold NaN or infinity; clean the data first")
+    low, high = array.min(), array.max()
+    if array.dtype.kind == "f":
+        if low < 0 or high > 1:
+            raise ValueError(
+                f"{where}: floating-point pixels must lie in 0..1, but these span "
+                f"{low:.4g}..{high:.4g}; pass them before any normalisation, or as uint8"
+            )
+        return np.rint(array * 255).astype(np.uint8)
+    if array.dtype == np.uint16:
+        scaled = (array.astype(np.uint32) * 255 + white // 2) // white
+        return np.minimum(scaled, 255).astype(np.uint8)
+    if low < 0 or high > 255:
+        raise ValueError(
+            f"{where}: {array.dtype} pixels must lie in 0..255, but these span {low}..{high}"
+        )
+    return array.astype(np.uint8)

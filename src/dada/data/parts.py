@@ -1,0 +1,334 @@
+"""The images a search or a training reads: in memory, or decoded when asked for.
+
+Legend: N images of a part, B of a batch, C channels, H height, W width.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from dada.data.images import ImagePlan, from_item, open_file
+
+_CPU = torch.device("cpu")
+
+Batch = tuple[Tensor, Tensor]
+"""(images_BCHW uint8, labels_B int64)"""
+
+
+class Part(Protocol):
+    """What the rest of the package asks of the training, validation or test images."""
+
+    @property
+    def labels_N(self) -> Tensor: ...
+    @property
+    def groups_N(self) -> Tensor | None:
+        """Images with the same number must not be divided between training and validation."""
+        ...
+
+    @property
+    def channels(self) -> int: ...
+    @property
+    def image_size(self) -> tuple[int, int]:
+        """(H, W)"""
+        ...
+
+    def __len__(self) -> int: ...
+    def batch(self, index_B: Tensor) -> Batch:
+        """(images_BCHW uint8, labels_B int64), on the part's device."""
+        ...
+
+    def to(self, device: torch.device | str) -> Part: ...
+    def take(self, index_N: Tensor) -> Part:
+        """The same kind of part with these images only, in this order."""
+        ...
+
+    def relabel(self, labels_N: Tensor) -> Part: ...
+    def load(self) -> TensorPart:
+        """All images in memory."""
+        ...
+
+    def digest(self) -> bytes:
+        """sha256 of what makes this part this part: labels, and pixels or file names and sizes."""
+        ...
+
+
+@dataclass(frozen=True)
+class TensorPart:
+    """Images held as one uint8 tensor, on any device."""
+
+    images_NCHW: Tensor
+    labels_N: Tensor
+    groups_N: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        assert self.images_NCHW.dtype == torch.uint8 and self.images_NCHW.ndim == 4
+        assert self.labels_N.dtype == torch.int64
+        assert len(self.labels_N) == len(self.images_NCHW)
+
+    def __len__(self) -> int:
+        return len(self.images_NCHW)
+
+    @property
+    def channels(self) -> int:
+        return self.images_NCHW.shape[1]
+
+    @property
+    def image_size(self) -> tuple[int, int]:
+        return self.images_NCHW.shape[2], self.images_NCHW.shape[3]
+
+    def batch(self, index_B: Tensor) -> Batch:
+        # index_select with an index already on the device copies nothing and waits for nothing,
+        # so a batch may be gathered inside a CUDA graph.
+        index_B = index_B.to(self.images_NCHW.device, non_blocking=True)
+        return self.images_NCHW.index_select(0, index_B), self.labels_N.index_select(0, index_B)
+
+    def to(self, device: torch.device | str) -> TensorPart:
+        return replace(
+            self, images_NCHW=self.images_NCHW.to(device), labels_N=self.labels_N.to(device)
+        )
+
+    def take(self, index_N: Tensor) -> TensorPart:
+        images_NCHW, labels_N = self.batch(index_N)
+        groups_N = None if self.groups_N is None else self.groups_N[index_N.cpu()]
+        return TensorPart(images_NCHW, labels_N, groups_N)
+
+    def relabel(self, labels_N: Tensor) -> TensorPart:
+        return replace(self, labels_N=labels_N.to(self.labels_N.device))
+
+    def load(self) -> TensorPart:
+        return self
+
+    def digest(self) -> bytes:
+        hasher = hashlib.sha256(repr(tuple(self.images_NCHW.shape)).encode())
+        hasher.update(self.labels_N.cpu().numpy().tobytes())
+        for chunk in self.images_NCHW.split(1024):
+            hasher.update(memoryview(chunk.cpu().contiguous().numpy()))
+        return hasher.digest()
+
+
+@dataclass(frozen=True, kw_only=True)
+class _LazyPart:
+    """What file and dataset parts share: a plan, labels, and decoding on request."""
+
+    labels_N: Tensor
+    plan: ImagePlan
+    groups_N: Tensor | None = None
+    device: torch.device = _CPU
+
+    def __len__(self) -> int:
+        return len(self.labels_N)
+
+    @property
+    def channels(self) -> int:
+        return self.plan.channels
+
+    @property
+    def image_size(self) -> tuple[int, int]:
+        return self.plan.size
+
+    def _decode(self, positions: list[int]) -> NDArray[np.uint8]:
+        raise NotImplementedError
+
+    def _to_device(self, images_BCHW: NDArray[np.uint8], index_B: Tensor) -> Batch:
+        images = torch.from_numpy(images_BCHW)
+        labels = self.labels_N[index_B.to(self.labels_N.device)]
+        if self.device.type == "cuda":
+            images = images.pin_memory()
+        return (
+            images.to(self.device, non_blocking=True),
+            labels.to(self.device, non_blocking=True),
+        )
+
+    def batch(self, index_B: Tensor) -> Batch:
+        return self._to_device(self._decode(index_B.tolist()), index_B)
+
+    def load(self) -> TensorPart:
+        images = self._decode(list(range(len(self))))
+        return TensorPart(torch.from_numpy(images), self.labels_N, self.groups_N).to(self.device)
+
+    def _taken(self, index_N: Tensor) -> dict[str, Any]:
+        groups_N = None if self.groups_N is None else self.groups_N[index_N]
+        return {"labels_N": self.labels_N[index_N], "groups_N": groups_N}
+
+
+@dataclass(frozen=True, kw_only=True)
+class FilePart(_LazyPart):
+    """Image files, decoded by a pool of threads whenever a batch is asked for."""
+
+    paths: tuple[str, ...]
+    root: str = ""
+    """File names are remembered relative to it, so a moved folder keeps its fingerprint."""
+
+    def _decode(self, positions: list[int]) -> NDArray[np.uint8]:
+        draft = self.plan.draft_size()
+
+        def decode(position: int) -> NDArray[np.uint8]:
+            path = self.paths[position]
+            with _naming(path):
+                return self.plan.pixels(open_file(path, draft=draft))
+
+        return self._stack(decode, positions)
+
+    def _stack(
+        self, decode: Callable[[int], NDArray[np.uint8]], keys: list[int]
+    ) -> NDArray[np.uint8]:
+        out = np.empty((len(keys), self.channels, *self.image_size), np.uint8)
+        for row, pixels in enumerate(pool().map(decode, keys)):
+            out[row] = pixels
+        return out
+
+    def resized_crops(
+        self,
+        index_B: Tensor,
+        generator: torch.Generator,
+        *,
+        scale: tuple[float, float] = (0.08, 1.0),
+        ratio: tuple[float, float] = (3 / 4, 4 / 3),
+    ) -> Batch:
+        """ImageNet's training crop, cut from the whole original and not from a shrunken copy.
+
+        Area uniform in `scale`, width/height log-uniform in `ratio`; of ten draws the first that
+        fits is used, else the largest centre crop within `ratio`.
+        """
+        draws_B10x4 = torch.rand(len(index_B), 10, 4, generator=generator).tolist()
+        positions = index_B.tolist()
+
+        def decode(row: int) -> NDArray[np.uint8]:
+            path = self.paths[positions[row]]
+            with _naming(path):
+                image = open_file(path)
+                box = _crop_box(image.width, image.height, draws_B10x4[row], scale, ratio)
+                return self.plan.crop(image, box)
+
+        return self._to_device(self._stack(decode, list(range(len(positions)))), index_B)
+
+    def to(self, device: torch.device | str) -> FilePart:
+        return replace(self, device=torch.device(device))
+
+    def take(self, index_N: Tensor) -> FilePart:
+        index_N = index_N.cpu()
+        paths = tuple(self.paths[i] for i in index_N.tolist())
+        return replace(self, paths=paths, **self._taken(index_N))
+
+    def relabel(self, labels_N: Tensor) -> FilePart:
+        return replace(self, labels_N=labels_N)
+
+    def digest(self) -> bytes:
+        hasher = hashlib.sha256(repr(self.plan).encode())
+        hasher.update(self.labels_N.numpy().tobytes())
+        for path in self.paths:
+            name = path.removeprefix(self.root).replace(os.sep, "/").lstrip("/")
+            hasher.update(f"{name}\0{os.path.getsize(path)}\0".encode())
+        return hasher.digest()
+
+
+@dataclass(frozen=True, kw_only=True)
+class DatasetPart(_LazyPart):
+    """A map-style Python dataset too large to hold; items are read in the calling thread only.
+
+    Other people's datasets (HDF5 handles, random transforms) are seldom safe to share by threads.
+    """
+
+    dataset: Any
+    items_N: Tensor
+    """Position of each image in `dataset`."""
+    where: str
+
+    def _decode(self, positions: list[int]) -> NDArray[np.uint8]:
+        out = np.empty((len(positions), self.channels, *self.image_size), np.uint8)
+        for row, position in enumerate(positions):
+            item = int(self.items_N[position])
+            where = f"{self.where}[{item}]"
+            with _naming(where):
+                out[row] = self.plan.pixels(from_item(self.dataset[item][0], where))
+        return out
+
+    def to(self, device: torch.device | str) -> DatasetPart:
+        return replace(self, device=torch.device(device))
+
+    def take(self, index_N: Tensor) -> DatasetPart:
+        index_N = index_N.cpu()
+        return replace(self, items_N=self.items_N[index_N], **self._taken(index_N))
+
+    def relabel(self, labels_N: Tensor) -> DatasetPart:
+        return replace(self, labels_N=labels_N)
+
+    def digest(self) -> bytes:
+        hasher = hashlib.sha256(repr(self.plan).encode())
+        hasher.update(self.labels_N.numpy().tobytes())
+        hasher.update(self.items_N.numpy().tobytes())
+        # A dataset has neither file names nor sizes: 64 images spread over it stand for the rest.
+        probe = np.linspace(0, len(self) - 1, num=min(len(self), 64)).astype(int)
+        hasher.update(self._decode(probe.tolist()).tobytes())
+        return hasher.digest()
+
+
+def batches(part: Part, index_batches: Iterable[Tensor], ahead: int = 2) -> Iterator[Batch]:
+    """`part.batch` for each index, lazy parts decoding up to `ahead` batches before their turn."""
+    if isinstance(part, TensorPart):
+        yield from (part.batch(index_B) for index_B in index_batches)
+        return
+    with ThreadPoolExecutor(max_workers=1) as reader:
+        waiting: list[Future[Batch]] = []
+        for index_B in index_batches:
+            waiting.append(reader.submit(part.batch, index_B))
+            if len(waiting) > ahead:
+                yield waiting.pop(0).result()
+        yield from (future.result() for future in waiting)
+
+
+def pool() -> ThreadPoolExecutor:
+    """The decoding threads of this process; Pillow lets go of the interpreter while it decodes."""
+    return _pool(os.getpid())  # threads do not survive a fork
+
+
+@cache
+def _pool(process: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(min(16, (os.cpu_count() or 1) + 1), thread_name_prefix="dada-decode")
+
+
+@contextmanager
+def _naming(where: str) -> Iterator[None]:
+    """Puts the file in front of an error from inside its conversion, unless it is there."""
+    try:
+        yield
+    except ValueError as problem:
+        if str(problem).startswith(where):
+            raise
+        raise ValueError(f"{where}: {problem}") from problem
+
+
+def _crop_box(
+    width: int,
+    height: int,
+    draws: list[list[float]],
+    scale: tuple[float, float],
+    ratio: tuple[float, float],
+) -> tuple[float, float, float, float]:
+    """(left, top, right, bottom) in whole pixels from ten uniform draws of (area, shape, x, y)."""
+    low, high = math.log(ratio[0]), math.log(ratio[1])
+    for area_draw, shape_draw, x_draw, y_draw in draws:
+        area = width * height * (scale[0] + area_draw * (scale[1] - scale[0]))
+        shape = math.exp(low + shape_draw * (high - low))
+        crop_width, crop_height = round(math.sqrt(area * shape)), round(math.sqrt(area / shape))
+        if 0 < crop_width <= width and 0 < crop_height <= height:
+            left = int(x_draw * (width - crop_width + 1))
+            top = int(y_draw * (height - crop_height + 1))
+            return left, top, left + crop_width, top + crop_height
+    crop_width = min(width, round(height * ratio[1]))
+    crop_height = min(height, round(width / ratio[0]))
+    left, top = (width - crop_width) // 2, (height - crop_height) // 2
+    return left, top, left + crop_width, top + crop_height

@@ -1,0 +1,126 @@
+"""load(): whatever the user names as data becomes a Split."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+from torch.utils.data import TensorDataset
+
+from dada.data.archives import from_cifar, from_svhn
+from dada.data.arrays import digits, from_npz, from_pair
+from dada.data.files import from_csv, from_folder, from_imagenet
+from dada.data.pydatasets import from_dataset, from_hugging_face, from_torchvision
+from dada.data.raw import InMemory, RawSplit, finish
+from dada.data.split import Split
+
+_DEFAULT_TORCHVISION_ROOT = "data"
+
+Reader = Callable[[str, int], RawSplit]
+"""(what follows the prefix, seed) -> what was found"""
+
+
+def _torchvision(rest: str, seed: int) -> RawSplit:
+    name, _, root = rest.partition(":")
+    return from_torchvision(name, root or _DEFAULT_TORCHVISION_ROOT, seed)
+
+
+READERS: dict[str, Reader] = {
+    "cifar10": lambda root, seed: from_cifar("cifar10", _folder("cifar10", root)),
+    "cifar100": lambda root, seed: from_cifar("cifar100", _folder("cifar100", root)),
+    "svhn": lambda root, seed: from_svhn(_folder("svhn", root), extra=False),
+    "svhn-extra": lambda root, seed: from_svhn(_folder("svhn-extra", root), extra=True),
+    "imagenet": lambda root, seed: from_imagenet(_folder("imagenet", root)),
+    "hf": from_hugging_face,
+    "torchvision": _torchvision,
+}
+"""What may stand before a colon. A new data set is a row here."""
+
+
+def load(
+    source: Any = None,
+    *,
+    val_source: Any = None,
+    image_size: int | tuple[int, int] | None = None,
+    seed: int = 0,
+    in_memory: InMemory = "auto",
+) -> Split:
+    """Read data of any accepted form (docs/data.md lists them).
+
+    `val_source` is a second set, of any form, to validate on. `image_size` is a side or (H, W).
+    `in_memory="auto"` holds the decoded images when they take less than 2 GiB, and otherwise
+    decodes them when asked. `seed` chooses which images of a very large set are looked at to plan
+    conversions; it moves no image from one part to another.
+    """
+    if isinstance(source, Split) and val_source is None and image_size is None:
+        return source
+    raw = _read(source, seed)
+    val = None if val_source is None else _read(val_source, seed)
+    return finish(raw, val=val, image_size=image_size, seed=seed, in_memory=in_memory)
+
+
+def _read(source: Any, seed: int) -> RawSplit:
+    if source is None:
+        return digits()
+    if isinstance(source, str | os.PathLike):
+        return _read_name(os.fspath(source), seed)
+    if isinstance(source, Split):
+        raise ValueError("a Split that was loaded already takes no val_source or image_size")
+    if isinstance(source, TensorDataset) and len(source.tensors) == 2:
+        return from_pair(*source.tensors)
+    if isinstance(source, Tensor | np.ndarray):
+        raise ValueError("images alone are not enough: pass the pair (images, labels)")
+    if _is_pair(source):
+        return from_pair(*source)
+    if not hasattr(source, "__getitem__"):
+        raise ValueError(
+            f"cannot read data from {type(source).__name__}: pass a name, a path, a map-style "
+            "dataset of (image, label), or the pair (images, labels)"
+        )
+    return from_dataset(source, seed)
+
+
+def _is_pair(source: Any) -> bool:
+    """(images, labels), as opposed to a list that holds two (image, label) items."""
+    return (
+        isinstance(source, tuple | list)
+        and len(source) == 2
+        and isinstance(source[0], Tensor | np.ndarray)
+        and isinstance(source[1], Tensor | np.ndarray | list | tuple)
+    )
+
+
+def _read_name(name: str, seed: int) -> RawSplit:
+    if name == "digits":
+        return digits()
+    prefix, colon, rest = name.partition(":")
+    if colon and prefix in READERS:
+        if not rest:
+            raise ValueError(f"data {name!r}: nothing follows the colon; see docs/data.md")
+        return READERS[prefix](rest, seed)
+    path = os.path.expanduser(name)
+    if os.path.isdir(path):
+        return from_folder(path)
+    ending = os.path.splitext(path)[1].lower()
+    if os.path.isfile(path):
+        if ending == ".npz":
+            return from_npz(path)
+        if ending == ".csv":
+            return from_csv(path)
+        raise ValueError(f"data {name!r}: a file must be an .npz archive or a .csv list")
+    if colon and os.sep not in prefix and len(prefix) > 1:  # one letter is a Windows drive
+        raise ValueError(
+            f"data {name!r}: unknown prefix {prefix!r}; known are {', '.join(READERS)}"
+        )
+    hint = f"; did you mean {name}:ROOT?" if name in READERS else ""
+    raise ValueError(f"data {name!r}: no such file or folder{hint}")
+
+
+def _folder(prefix: str, root: str) -> str:
+    path = os.path.expanduser(root)
+    if not os.path.isdir(path):
+        raise ValueError(f"data '{prefix}:{root}': no such folder {path}")
+    return path

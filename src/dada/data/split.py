@@ -1,0 +1,294 @@
+"""Split: training, validation and test images, and how to cut smaller ones out of it.
+
+Legend: N images of a part, B of a batch, C classes (channels, in mean and std), P pixels, G groups.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from dada.data.parts import Part, TensorPart
+
+IN_MEMORY_LIMIT = 2 * 2**30
+"""Decoded bytes up to which `in_memory="auto"` keeps a data set in memory."""
+
+_SAMPLED_FOR_MEAN = 10_000
+_DECODED_FOR_MEAN = 2_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Split:
+    """A data set as the rest of the package sees it: uint8 images of one shape."""
+
+    train: Part
+    val: Part | None = None
+    test: Part | None = None
+    classes: tuple[str, ...]
+    name: str
+    notes: tuple[str, ...] = ()
+    """Words to the user about what was converted, left out or assumed."""
+
+    @property
+    def channels(self) -> int:
+        return self.train.channels
+
+    @property
+    def image_size(self) -> tuple[int, int]:
+        """(H, W)"""
+        return self.train.image_size
+
+    @property
+    def num_classes(self) -> int:
+        return len(self.classes)
+
+    @property
+    def parts(self) -> dict[str, Part]:
+        """The parts there are, by name."""
+        named = {"train": self.train, "val": self.val, "test": self.test}
+        return {name: part for name, part in named.items() if part is not None}
+
+    @property
+    def groups(self) -> dict[str, Tensor]:
+        """The group of each image, for the parts that have groups."""
+        return {n: p.groups_N for n, p in self.parts.items() if p.groups_N is not None}
+
+    @property
+    def decoded_bytes(self) -> int:
+        height, width = self.image_size
+        return sum(map(len, self.parts.values())) * self.channels * height * width
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """sha256 over class names, labels and images (file names and sizes where lazy)."""
+        hasher = hashlib.sha256("\0".join(self.classes).encode())
+        for name, part in self.parts.items():
+            hasher.update(name.encode() + part.digest())
+        return hasher.hexdigest()
+
+    def mean_std(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """Mean and standard deviation of each channel of the training images, in units of [0, 1].
+
+        Measured on at most 10,000 images (2,000 where they must be decoded) spread evenly over the
+        part. A channel that never changes is given a deviation of one grey level, so that dividing
+        by it stays harmless.
+        """
+        held = isinstance(self.train, TensorPart)
+        count = min(len(self.train), _SAMPLED_FOR_MEAN if held else _DECODED_FOR_MEAN)
+        index_N = torch.linspace(0, len(self.train) - 1, count, dtype=torch.float64).long()
+        mean_C = torch.zeros(self.channels, dtype=torch.float64)
+        square_C = torch.zeros(self.channels, dtype=torch.float64)
+        for index_B in index_N.split(100):
+            pixels_BCP = self.train.batch(index_B)[0].flatten(2).float() / 255
+            # Within an image in single precision (quick), over images in double (exact enough).
+            mean_C += pixels_BCP.mean(2).cpu().double().sum(0) / count
+            square_C += pixels_BCP.square().mean(2).cpu().double().sum(0) / count
+        std_C = (square_C - mean_C**2).clamp(min=1 / 255**2).sqrt()
+        return tuple(mean_C.tolist()), tuple(std_C.tolist())
+
+    def to(self, device: torch.device | str) -> Split:
+        return self._with({name: part.to(device) for name, part in self.parts.items()})
+
+    def load(self) -> Split:
+        """All parts in memory."""
+        return self._with({name: part.load() for name, part in self.parts.items()})
+
+    def summary(self) -> str:
+        """One line: name, counts, classes and shape."""
+        counts = ", ".join(f"{len(part):,} {name}" for name, part in self.parts.items())
+        height, width = self.image_size
+        colour = "grey" if self.channels == 1 else "RGB"
+        return f"{self.name}: {counts}; {self.num_classes} classes; {width}x{height} {colour}"
+
+    def _with(self, parts: dict[str, Part]) -> Split:
+        return replace(self, train=parts["train"], val=parts.get("val"), test=parts.get("test"))
+
+
+def split_off_validation(split: Split, fraction: float = 0.5, seed: int = 0) -> Split:
+    """Move `fraction` of the training images of every class into a validation part.
+
+    Each class keeps at least one image on both sides, and a group stays whole on one side.
+    """
+    if not 0 < fraction < 1:
+        raise ValueError(f"the validation fraction must lie between 0 and 1, but got {fraction}")
+    if split.val is not None:
+        raise ValueError(f"{split.name}: there is a validation part already; nothing to split off")
+    labels_N = split.train.labels_N.cpu()
+    generator = torch.Generator().manual_seed(seed)
+    if split.train.groups_N is None:
+        chosen_N = _choose_images(labels_N, split, fraction, generator)
+    else:
+        chosen_N = _choose_groups(labels_N, split.train.groups_N, split, fraction, generator)
+    order_N = torch.arange(len(labels_N))
+    return replace(
+        split, train=split.train.take(order_N[~chosen_N]), val=split.train.take(order_N[chosen_N])
+    )
+
+
+def reduce(
+    split: Split, count: int, seed: int = 0, classes: int | Sequence[str] | None = None
+) -> Split:
+    """A stratified subset of `count` training images; validation and test images stay.
+
+    `classes` keeps that many classes drawn at random, or those named; the others disappear from
+    every part and labels are renumbered (the paper's ImageNet: 6,000 images of 120 classes).
+    """
+    generator = torch.Generator().manual_seed(seed)
+    if classes is not None:
+        split = _keep_classes(split, classes, generator)
+    labels_N = split.train.labels_N.cpu()
+    if not 0 < count <= len(labels_N):
+        raise ValueError(
+            f"{split.name}: cannot take {count:,} of {len(labels_N):,} training images"
+        )
+    present_C = torch.bincount(labels_N, minlength=split.num_classes)
+    if count < int((present_C > 0).sum()):
+        raise ValueError(
+            f"{split.name}: {count:,} images cannot cover {split.num_classes} classes; "
+            "ask for more images or fewer classes"
+        )
+    take_C = _apportion(present_C, count, lowest_C=present_C.clamp(max=1), highest_C=present_C)
+    return replace(split, train=split.train.take(_draw(labels_N, take_C, generator)))
+
+
+def _keep_classes(split: Split, classes: int | Sequence[str], generator: torch.Generator) -> Split:
+    if isinstance(classes, int):
+        if not 2 <= classes <= split.num_classes:
+            raise ValueError(f"{split.name}: cannot keep {classes} of {split.num_classes} classes")
+        drawn = torch.randperm(split.num_classes, generator=generator)[:classes]
+        kept = sorted(drawn.tolist())
+    else:
+        unknown = [name for name in classes if name not in split.classes]
+        if unknown or len(set(classes)) < 2:
+            problem = f"no class {unknown[0]!r}" if unknown else "fewer than two classes asked for"
+            raise ValueError(f"{split.name}: {problem}; there are {_listed(split.classes)}")
+        kept = [i for i, name in enumerate(split.classes) if name in set(classes)]
+    renumber_C = torch.full((split.num_classes,), -1)
+    renumber_C[torch.tensor(kept)] = torch.arange(len(kept))
+    parts: dict[str, Part] = {}
+    for name, part in split.parts.items():
+        labels_N = renumber_C[part.labels_N.cpu()]
+        index_N = (labels_N >= 0).nonzero().squeeze(1)
+        parts[name] = part.take(index_N).relabel(labels_N[index_N])
+    return replace(split._with(parts), classes=tuple(split.classes[i] for i in kept))
+
+
+def _apportion(count_C: Tensor, total: int, *, lowest_C: Tensor, highest_C: Tensor) -> Tensor:
+    """Whole numbers proportional to count_C that add up to `total` where the bounds allow it.
+
+    Largest remainders, then one at a time towards the quota while a bound stands in the way.
+    """
+    quota_C = count_C.double() * total / count_C.sum()
+    take_C = torch.minimum(torch.maximum(quota_C.floor().long(), lowest_C), highest_C)
+    while (short := total - int(take_C.sum())) != 0:
+        step = 1 if short > 0 else -1
+        room_C = (take_C < highest_C) if step > 0 else (take_C > lowest_C)
+        if not room_C.any():
+            break
+        want_C = ((quota_C - take_C) * step).masked_fill(~room_C, -torch.inf)
+        best = want_C.argsort(descending=True, stable=True)[: min(abs(short), int(room_C.sum()))]
+        take_C[best] += step
+    return take_C
+
+
+def _draw(labels_N: Tensor, take_C: Tensor, generator: torch.Generator) -> Tensor:
+    """Sorted positions of take_C[c] images of every class c, drawn at random."""
+    drawn = []
+    for label, take in enumerate(take_C.tolist()):
+        members = (labels_N == label).nonzero().squeeze(1)
+        drawn.append(members[torch.randperm(len(members), generator=generator)[:take]])
+    return torch.cat(drawn).sort().values
+
+
+def _choose_images(
+    labels_N: Tensor, split: Split, fraction: float, generator: torch.Generator
+) -> Tensor:
+    count_C = torch.bincount(labels_N, minlength=split.num_classes)
+    if bool((count_C == 1).any()):
+        single = split.classes[int((count_C == 1).nonzero()[0])]
+        raise ValueError(
+            f"{split.name}: class {single!r} has one training image, but validation needs another; "
+            "add images, leave the class out, or pass validation data"
+        )
+    highest_C = (count_C - 1).clamp(min=0)
+    take_C = _apportion(
+        count_C,
+        round(fraction * len(labels_N)),
+        lowest_C=count_C.clamp(max=1),
+        highest_C=highest_C,
+    )
+    chosen_N = torch.zeros(len(labels_N), dtype=torch.bool)
+    chosen_N[_draw(labels_N, take_C, generator)] = True
+    return chosen_N
+
+
+def _choose_groups(
+    labels_N: Tensor,
+    groups_N: Tensor,
+    split: Split,
+    fraction: float,
+    generator: torch.Generator,
+) -> Tensor:
+    """Greedy: the largest groups first, each to the side whose classes are further from target."""
+    group_of_N = groups_N.unique(return_inverse=True)[1]
+    num_groups = int(group_of_N.max()) + 1
+    count_GC = torch.zeros(num_groups, split.num_classes, dtype=torch.float64)
+    count_GC.index_put_((group_of_N, labels_N), torch.ones(()).double(), accumulate=True)
+    homes_C = (count_GC > 0).sum(0)
+    if bool((homes_C == 1).any()):
+        single = split.classes[int((homes_C == 1).nonzero()[0])]
+        raise ValueError(
+            f"{split.name}: all training images of class {single!r} are in one group, which cannot "
+            "be on both sides; add groups or pass validation data"
+        )
+    shuffled_G = torch.randperm(num_groups, generator=generator)
+    sizes_G = count_GC.sum(1)[shuffled_G]
+    order_G = shuffled_G[sizes_G.argsort(descending=True, stable=True)]
+    target_C = count_GC.sum(0) * fraction
+    rest_target_C = count_GC.sum(0) - target_C
+    val_C, rest_C = torch.zeros_like(target_C), torch.zeros_like(target_C)
+    in_val_G = torch.zeros(num_groups, dtype=torch.bool)
+    for group in order_G.tolist():
+        group_C = count_GC[group]
+        # Filled fraction of each side over the classes of this group, as if it went there.
+        val_fill = ((val_C + group_C) * group_C / target_C.clamp(min=1e-9)).sum()
+        rest_fill = ((rest_C + group_C) * group_C / rest_target_C.clamp(min=1e-9)).sum()
+        in_val_G[group] = bool(val_fill <= rest_fill)
+        (val_C if in_val_G[group] else rest_C).add_(group_C)
+    _cover_both_sides(count_GC, in_val_G, split)
+    return in_val_G[group_of_N]
+
+
+def _cover_both_sides(count_GC: Tensor, in_val_G: Tensor, split: Split) -> None:
+    """Move the smallest group that helps while a class is missing from one side."""
+    for _ in range(count_GC.shape[1]):
+        for side in (True, False):
+            have_C = count_GC[in_val_G == side].sum(0)
+            other_GC = count_GC.masked_fill((in_val_G == side)[:, None], 0)
+            spare_C = (other_GC > 0).sum(0)
+            for missing in ((have_C == 0) & (count_GC.sum(0) > 0)).nonzero().squeeze(1).tolist():
+                helps_G = other_GC[:, missing] > 0
+                # A group may leave only if no class of its own would then be gone from its side.
+                helps_G &= ((other_GC == 0) | (spare_C > 1)).all(1)
+                if helps_G.any():
+                    sizes_G = other_GC.sum(1).masked_fill(~helps_G, torch.inf)
+                    in_val_G[int(sizes_G.argmin())] = side
+                    break
+    for side in (True, False):
+        missing_C = (count_GC[in_val_G == side].sum(0) == 0) & (count_GC.sum(0) > 0)
+        if bool(missing_C.any()):
+            name = split.classes[int(missing_C.nonzero()[0])]
+            raise ValueError(
+                f"{split.name}: the groups cannot be divided so that class {name!r} is on both "
+                "sides; use smaller groups or pass validation data"
+            )
+
+
+def _listed(names: Sequence[str], most: int = 8) -> str:
+    shown = ", ".join(names[:most])
+    return shown if len(names) <= most else f"{shown}, ... ({len(names)} in all)"

@@ -1,0 +1,91 @@
+"""Networks by name: the paper's own, and adapters to torchvision, timm and the user's code."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import torch
+from torch import nn
+
+from dada.models.external import check_logits, from_factory, from_timm, from_torchvision
+from dada.models.noise import without_noise
+from dada.models.pyramidnet import PyramidNet
+from dada.models.shakeshake import ShakeShakeNet
+from dada.models.small import Small
+from dada.models.wideresnet import WideResNet
+
+__all__ = ["BUILDERS", "NAMES", "build", "check_logits", "default_model", "without_noise"]
+
+Builder = Callable[[re.Match[str], int, int, tuple[int, int]], nn.Module]
+"""(match of the name, num_classes, channels, image_size) -> network"""
+
+BUILDERS: dict[str, Builder] = {
+    r"small": lambda name, classes, channels, size: Small(classes, channels, size),
+    r"wrn(\d+)_(\d+)": lambda name, classes, channels, size: WideResNet(
+        int(name[1]), int(name[2]), classes, channels
+    ),
+    r"shakeshake26_2x(\d+)d": lambda name, classes, channels, size: ShakeShakeNet(
+        int(name[1]), classes, channels
+    ),
+    r"pyramidnet(\d+)_shakedrop": lambda name, classes, channels, size: PyramidNet(
+        int(name[1]), 200, classes, channels
+    ),
+    r"resnet50": lambda name, *rest: from_torchvision("resnet50", *rest),
+    r"torchvision:(.+)": lambda name, *rest: from_torchvision(name[1], *rest),
+    r"timm:(.+)": lambda name, *rest: from_timm(name[1], *rest),
+    r"[^:]*:[^:]*": lambda name, *rest: from_factory(name[0], *rest),
+}
+"""Pattern of a name -> what builds it; the first pattern that matches a whole name is used."""
+
+NAMES = (
+    "small",
+    "wrn40_2",
+    "wrn28_10",
+    "shakeshake26_2x32d",
+    "shakeshake26_2x96d",
+    "shakeshake26_2x112d",
+    "pyramidnet272_shakedrop",
+    "resnet50",
+    "torchvision:NAME",
+    "timm:NAME",
+    "package.module:factory",
+)
+"""What to show a user who asks which models there are."""
+
+
+def build(
+    name: str,
+    num_classes: int,
+    channels: int = 3,
+    image_size: tuple[int, int] = (32, 32),
+    *,
+    seed: int | None = None,
+) -> nn.Module:
+    """An untrained network that maps (B, channels, H, W) to (B, num_classes) logits.
+
+    With `seed` the initial weights depend on nothing else, and the global random state is left
+    alone; without it they come from the global random state, as torch does.
+    """
+    if num_classes < 2 or channels < 1 or min(image_size) < 1:
+        raise ValueError(
+            f"model {name!r}: cannot be built for {num_classes} classes, {channels} channels and "
+            f"images of {image_size[0]}x{image_size[1]}"
+        )
+    for pattern, builder in BUILDERS.items():
+        match = re.fullmatch(pattern, name)
+        if match is None:
+            continue
+        if seed is None:
+            return builder(match, num_classes, channels, image_size)
+        with torch.random.fork_rng(devices=[]):
+            torch.random.default_generator.manual_seed(seed)
+            return builder(match, num_classes, channels, image_size)
+    raise ValueError(f"model {name!r}: no such model; known are {', '.join(NAMES)}")
+
+
+def default_model(device_type: str, image_size: tuple[int, int]) -> str:
+    """The name used when the user gives none."""
+    if device_type == "cpu":
+        return "small"
+    return "wrn40_2" if max(image_size) <= 64 else "resnet50"
