@@ -1,0 +1,398 @@
+"""The run directory: what a run was asked, what it measured, and how to continue it.
+
+    run.json                what wrote the directory: format, and per session the versions used
+    config.toml             the settings; a resumed run must have the same ones
+    log.jsonl               one JSON object per line, in the order they were measured
+    checkpoint.pt           the newest state; checkpoint.previous.pt is the one before it
+    finished.json           written last, so its presence means that nothing is left to do
+
+A process may be killed at any instant. So whole files are written beside and renamed, the log,
+which only grows, may lose part of its last line, and every checkpoint remembers how many log
+lines preceded it, so that a resumed log has no line twice.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+import warnings
+import zipfile
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Collection, Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import IO, Any
+
+import torch
+
+RUN_FORMAT, RUN_VERSION = "dada-run", 1
+CHECKPOINT_FORMAT, CHECKPOINT_VERSION = "dada-checkpoint", 1
+
+_RUN, _CONFIG, _LOG, _FINISHED = "run.json", "config.toml", "log.jsonl", "finished.json"
+_NEXT, _NEWEST, _PREVIOUS = "checkpoint.next.pt", "checkpoint.pt", "checkpoint.previous.pt"
+
+
+class RunLog:
+    """One run directory, opened for writing by one process.
+
+    A fresh run wants a directory that is missing or empty. With `resume`, a missing or empty one
+    starts a run, an unfinished one is continued, and a finished one is left exactly as it is: the
+    caller looks at `finished` and does nothing.
+
+        run = RunLog(out, resume=resume)
+        run.config(settings)
+        if run.finished: return
+        state = run.restore()            # None: start from the beginning
+        for step in ...: run.log(step=step, loss=loss); run.checkpoint({...})
+        run.finish({"seconds": 12.5})
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, resume: bool = False) -> None:
+        check_run_path(path, resume=resume)
+        self.path = Path(path)
+        self._log_lines = 0
+        if self.finished:
+            return
+        earlier = self._read_json(_RUN).get("sessions", []) if (self.path / _RUN).exists() else []
+        about = {"format": RUN_FORMAT, "version": RUN_VERSION, "sessions": [*earlier, versions()]}
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            for leftover in self.path.glob(".*.tmp"):
+                leftover.unlink()
+            self.save_text(_RUN, json.dumps(about, indent=2) + "\n")
+        except OSError as error:
+            problem = f"cannot write to {path} ({error.strerror})"
+            raise ValueError(f"{problem}; choose another --out") from None
+        self._keep_log_lines(None)
+
+    @property
+    def finished(self) -> bool:
+        """Whether `finish` was reached, in this session or an earlier one."""
+        return (self.path / _FINISHED).exists()
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """What `finish` was given."""
+        return self._read_json(_FINISHED)
+
+    def config(self, settings: Mapping[str, Any], *, may_change: Collection[str] = ()) -> None:
+        """Write config.toml, or, where there is one already, insist that it says the same.
+
+        `may_change` names dotted keys (`"device"`, `"train.workers"`) that a resumed run may set
+        anew: those that cannot change the result.
+        """
+        text = to_toml(settings)
+        file = self.path / _CONFIG
+        if file.exists():
+            try:
+                old = _flat(tomllib.loads(file.read_text(encoding="utf-8")))
+            except ValueError as error:
+                raise ValueError(f"{file} is not readable as TOML: {error}") from None
+            new = _flat(tomllib.loads(text))
+            for key in [*new, *(key for key in old if key not in new)]:
+                was, now = old.get(key), new.get(key)
+                if key not in may_change and repr(was) != repr(now):  # repr: nan is nan, 1 not True
+                    raise ValueError(
+                        f"{file} was written with {key} = {was!r}, this run has {now!r}; "
+                        "resume with the same settings or choose another --out"
+                    )
+        if not self.finished:
+            self.save_text(_CONFIG, text)
+
+    def log(self, **metrics: Any) -> None:
+        """Append one line to log.jsonl, and flush it.
+
+        Tensors and numpy scalars become plain numbers. JSON has no NaN or infinity: they are
+        written as the strings "nan", "inf" and "-inf", which `float()` reads back.
+        """
+        line = json.dumps(_plain(metrics), allow_nan=False)
+        with open(self.path / _LOG, "a", encoding="utf-8", newline="\n") as file:
+            file.write(line + "\n")
+        self._log_lines += 1
+
+    def save_text(self, name: str, text: str) -> Path:
+        """Write a text file of the run so that it is either there whole or not there at all."""
+        assert Path(name).name == name, f"{name!r} should be a file name without a folder"
+        write_text(self.path / name, text)
+        return self.path / name
+
+    def checkpoint(self, state: Mapping[str, Any]) -> None:
+        """Save `state` as checkpoint.pt, keeping the one before as checkpoint.previous.pt.
+
+        Only what `restore` can read without unpickling arbitrary objects is accepted: tensors,
+        numbers, strings, None, and lists, tuples and dicts of them.
+        """
+        _check_loadable(state, "state")
+        content = {"format": CHECKPOINT_FORMAT, "version": CHECKPOINT_VERSION}
+        content |= {"log_lines": self._log_lines, "state": dict(state)}
+        # Between any two of these three lines a whole state is on disk under one of the names.
+        _write(self.path / _NEXT, lambda file: torch.save(content, file))
+        if (self.path / _NEWEST).exists():
+            os.replace(self.path / _NEWEST, self.path / _PREVIOUS)
+        os.replace(self.path / _NEXT, self.path / _NEWEST)
+
+    def restore(self) -> dict[str, Any] | None:
+        """The newest readable state, or None when there is none and the run begins at the start.
+
+        Its tensors are on the CPU, where generator states have to be and load_state_dict wants no
+        more. Log lines written after that state are dropped: the run will write them again.
+        """
+        damaged: list[str] = []
+        for name in (_NEXT, _NEWEST, _PREVIOUS):
+            file = self.path / name
+            if not file.exists():
+                continue
+            try:
+                content = _load(file)
+            except Exception as error:  # every way a damaged file fails: zip, pickle, text, i/o
+                damaged.append(f"{file} ({type(error).__name__})")
+                continue
+            _check_version(file, content, CHECKPOINT_VERSION)
+            if damaged:
+                warnings.warn(f"{damaged[0]} is damaged; continuing from {file}", stacklevel=2)
+            self._keep_log_lines(content["log_lines"])
+            return dict(content["state"])
+        if damaged:
+            raise ValueError(
+                f"no checkpoint can be read: {', '.join(damaged)}; "
+                "delete them to start this run from the beginning, or choose another --out"
+            )
+        self._keep_log_lines(0)
+        return None
+
+    def finish(self, summary: Mapping[str, Any] | None = None) -> None:
+        """Mark the run as complete. Call it last, when every result is on disk."""
+        self.save_text(_FINISHED, json.dumps(_plain(summary or {}), indent=2) + "\n")
+
+    def _keep_log_lines(self, count: int | None) -> None:
+        """Cut log.jsonl to its first `count` lines (None: all), dropping a half-written last."""
+        file = self.path / _LOG
+        raw = file.read_bytes() if file.exists() else b""
+        lines = raw.splitlines(keepends=True)
+        if lines and not lines[-1].endswith(b"\n"):
+            lines.pop()
+        kept = b"".join(lines[:count])
+        self._log_lines = len(lines[:count])
+        if kept != raw:
+            _write(file, lambda beside: beside.write(kept))
+
+    def _read_json(self, name: str) -> dict[str, Any]:
+        return dict(json.loads((self.path / name).read_text(encoding="utf-8")))
+
+
+def check_run_path(path: str | os.PathLike[str], *, resume: bool = False) -> None:
+    """Raise the error `RunLog` would raise, touching nothing: call it before slow preparations."""
+    path = Path(path)
+    if not path.exists():
+        return
+    if not path.is_dir():
+        raise ValueError(f"{path} is a file, a run needs a directory; choose another --out")
+    if all(re.fullmatch(r"\..*\.tmp", entry.name) for entry in path.iterdir()):
+        return  # empty, or a run killed in its first write
+    if not resume:
+        raise ValueError(f"{path} exists; pass --resume to continue it or choose another --out")
+    try:
+        about = json.loads((path / _RUN).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        about = None
+    if not isinstance(about, dict) or about.get("format") != RUN_FORMAT:
+        problem = f"{path} is not empty and holds no run (no readable {_RUN})"
+        raise ValueError(f"{problem}; choose another --out")
+    _check_version(path / _RUN, about, RUN_VERSION)
+
+
+def _check_version(file: Path, content: Mapping[str, Any], readable: int) -> None:
+    if (version := content.get("version")) != readable:
+        problem = f"{file} has version {version!r}, this dada reads version {readable}"
+        raise ValueError(f"{problem}; resume with the dada that wrote it")
+
+
+def read_log(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
+    """The lines of a run's log.jsonl, without a half-written last one; a run may be in progress."""
+    file = Path(path) / _LOG
+    if not file.exists():
+        return []
+    *lines, _unfinished = file.read_text(encoding="utf-8", errors="replace").split("\n")
+    records = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            records.append(json.loads(line))
+        except ValueError as error:
+            raise ValueError(f"{file}, line {number} is not JSON: {error}") from None
+    return records
+
+
+def write_text(path: str | os.PathLike[str], text: str) -> None:
+    """Write a UTF-8 file beside, make it durable, rename: never half there, not even on a crash."""
+    _write(Path(path), lambda file: file.write(text.encode("utf-8")))
+
+
+def versions() -> dict[str, str | None]:
+    """Software and hardware of this process; a package that is not installed is None.
+
+    Nothing is imported and no CUDA context is created for it: where the process has not used CUDA
+    the name of the card is what `nvidia-smi` says.
+    """
+    return {
+        # Not the installed metadata: a checkout on PYTHONPATH has none, or another version's.
+        "dada": getattr(sys.modules.get("dada"), "__version__", None),
+        "python": platform.python_version(),
+        "torch": str(torch.__version__),
+        **{name: _installed(name) for name in ("torchvision", "numpy", "pillow")},
+        "platform": platform.platform(),
+        "cpu": _cpu_name(),
+        "gpu": _gpu_name(),
+    }
+
+
+def to_toml(settings: Mapping[str, Any]) -> str:
+    """TOML text of nested dicts of str, path, bool, int, float and lists; None is left out."""
+    return "\n".join(_toml_table(settings, prefix="")).lstrip("\n") + "\n"
+
+
+def _toml_table(table: Mapping[str, Any], prefix: str) -> list[str]:
+    # Plain values first: in TOML whatever follows a [header] belongs to that header.
+    present = {key: value for key, value in table.items() if value is not None}
+    tables = {key: value for key, value in present.items() if isinstance(value, Mapping)}
+    lines = [
+        f"{_toml_key(key)} = {_toml_value(value, prefix + str(key))}"
+        for key, value in present.items()
+        if key not in tables
+    ]
+    for key, inner in tables.items():
+        name = prefix + _toml_key(key)
+        lines += ["", f"[{name}]", *_toml_table(inner, prefix=f"{name}.")]
+    return lines
+
+
+def _toml_key(key: str) -> str:
+    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else _toml_string(key)
+
+
+def _toml_string(text: str) -> str:
+    # A TOML basic string is a JSON string, except that TOML also wants DEL escaped.
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _toml_value(value: Any, name: str) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return str(int(value))
+    if isinstance(value, float):
+        return repr(float(value))  # repr round-trips, and inf and nan are TOML's words too
+    if isinstance(value, str | os.PathLike):
+        return _toml_string(os.fspath(value))
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(_toml_value(item, name) for item in value) + "]"
+    kind = type(value).__name__
+    raise ValueError(f"setting {name} holds a {kind}; use strings, numbers, booleans and lists")
+
+
+def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """{"a": {"b": 1}} -> {"a.b": 1}, so that a difference can be named."""
+    flat: dict[str, Any] = {}
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            flat |= _flat(value, f"{prefix}{key}.")
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat
+
+
+def _plain(value: Any) -> Any:
+    """What json can write: numbers out of tensors and numpy scalars, strings for nan and inf."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if hasattr(value, "tolist"):
+        return _plain(value.tolist())
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return os.fspath(value) if isinstance(value, os.PathLike) else value
+
+
+_LOADABLE = {type(None), bool, int, float, str, bytes, torch.Tensor, torch.nn.Parameter}
+_LOADABLE |= {torch.dtype, torch.device, torch.Size}
+
+
+def _check_loadable(value: Any, name: str) -> None:
+    """Refuse now what torch.load(weights_only=True) would refuse when the run is resumed."""
+    if type(value) in (dict, OrderedDict, Counter):
+        for key, item in value.items():
+            _check_loadable(key, f"a key of {name}")
+            _check_loadable(item, f"{name}[{key!r}]")
+    elif type(value) in (list, tuple):
+        for index, item in enumerate(value):
+            _check_loadable(item, f"{name}[{index}]")
+    elif type(value) not in _LOADABLE:  # exactly: numpy.float64 is a float, but pickles as numpy's
+        kind = f"{type(value).__module__}.{type(value).__qualname__}"
+        raise ValueError(f"{name} is a {kind}; use tensors, numbers, strings, lists and dicts")
+
+
+def _load(file: Path) -> dict[str, Any]:
+    # torch.load does not compare the checksums that torch.save wrote: 235 of 327 flipped bytes in
+    # a small file went unnoticed.
+    with zipfile.ZipFile(file) as archive:
+        if archive.testzip() is not None:
+            raise zipfile.BadZipFile("checksum mismatch")
+    content = torch.load(file, map_location="cpu", weights_only=True)
+    if not isinstance(content, dict) or content.get("format") != CHECKPOINT_FORMAT:
+        raise ValueError("not a dada checkpoint")
+    return content
+
+
+def _write(path: Path, fill: Callable[[IO[bytes]], object]) -> None:
+    """Fill a file beside `path`, bring it to disk, then rename it into place."""
+    beside = path.with_name(f".{path.name}.tmp")
+    try:
+        with open(beside, "wb") as file:
+            fill(file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(beside, path)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
+    if os.name == "posix":  # the rename itself is durable only once the directory is
+        directory = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+
+
+def _installed(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _cpu_name() -> str:
+    linux = Path("/proc/cpuinfo")
+    text = linux.read_text(encoding="utf-8") if linux.exists() else ""
+    match = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
+    return match.group(1) if match else platform.processor() or platform.machine()
+
+
+def _gpu_name() -> str | None:
+    if torch.cuda.is_initialized():
+        return torch.cuda.get_device_name()
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return None
+    command = [program, "--query-gpu=name", "--format=csv,noheader"]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return ", ".join(line.strip() for line in answer.stdout.splitlines()) or None
