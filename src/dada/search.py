@@ -1,0 +1,305 @@
+"""THE ALGORITHM: one training pass in which the policy learns what helps the network.
+
+Letters: B images of a batch, V views, N sub-policies, K operations in each.
+
+Read `search_step` first: it is the paper, section 3.5, in seven steps. `search` is the loop
+around it. The presets (`config.PRESETS`) choose how the gradient is estimated and how the policy
+moves: with Adam after every step (`paper`), or by the evidence of all steps together (`dada`).
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from dada.augment import augment_stages, cover_square, crop_and_flip
+from dada.config import SearchConfig
+from dada.data import Part, Split
+from dada.hypergradient import HYPERGRADIENTS, Cost, trainable_weights, virtual_val_grad
+from dada.models import check_logits
+from dada.pixel_effects import pixel_effects
+from dada.policy import Policy
+from dada.runlog import RunLog, versions
+from dada.search_state import SearchState
+from dada.space import Draw
+
+EVALUATED = 1000  # validation images looked at after an epoch, for the progress bar
+LEAST_SURPRISE = 0.05  # keeps the cosine of an image that is already right from exploding
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchResult:
+    """What a search found, and what it saw on the way."""
+
+    policy: Policy
+    history: list[dict[str, Any]]  # one entry per epoch
+    seconds: float
+
+
+def search_step(
+    state: SearchState,
+    images_BCHW: Tensor,
+    labels_B: Tensor,
+    val_images: Tensor,
+    val_labels: Tensor,
+    lr: float,
+    *,
+    measure: bool,
+) -> Tensor:
+    """One step of the bi-level optimisation; returns the training loss.
+
+    `measure` says whether the policy learns from this step or only the network does.
+    """
+    config, model, normalise = state.config, state.model, state.normalise
+    views = config.views
+    # 1. One draw for every image: which sub-policy, which of its operations fire (eq. 3, 4).
+    clean_BCHW = crop_and_flip(images_BCHW, config.base, state.noise).repeat(views, 1, 1, 1)
+    labels_VB = labels_B.repeat(views)
+    draw = state.estimator.sample(
+        state.sampling, len(labels_VB), draws=config.draws, generator=state.noise
+    )
+    # 2. The augmented images x^ = s(x), normalised.
+    stages = augment_stages(clean_BCHW, state.space, draw, state.sampling.magnitude_NK)
+    views_BCHW = cover_square(normalise(stages[-1]), config.base.cutout, state.noise)
+    # 3. The gradient of the training loss: computed once, for the virtual step and the real one.
+    state.weight_optimizer.zero_grad(set_to_none=True)
+    loss = F.cross_entropy(model(views_BCHW), labels_VB)
+    loss.backward()
+    if config.clip > 0:
+        torch.nn.utils.clip_grad_norm_(model.parameters(), config.clip)
+    if measure:
+        weights = trainable_weights(model)
+        train_grads = {name: _gradient(weight) for name, weight in weights.items()}
+        # 4. The virtual step w' = w - zeta grad, and the validation gradient there (eq. 13).
+        val_grad, _ = virtual_val_grad(
+            model, weights, train_grads, lr, normalise(val_images), val_labels
+        )
+        # 5. What every augmented image does to the validation loss (eq. 14, 15).
+        cost = _cost(state, weights, val_grad, lr, views_BCHW, normalise(clean_BCHW), labels_VB)
+        # 6. The gradient of the expected cost, by the chosen estimator; the policy moves.
+        _move_policy(state, draw, cost, stages)
+    # 7. The ordinary weight step.
+    for group in state.weight_optimizer.param_groups:
+        group["lr"] = lr
+    state.weight_optimizer.step()
+    return loss.detach()
+
+
+def _gradient(weight: Tensor) -> Tensor:
+    return torch.zeros_like(weight) if weight.grad is None else weight.grad
+
+
+@dataclass(frozen=True, eq=False)
+class ImageCosts:
+    """The cost of every view, what it is compared with, and its gradient by pixel if needed."""
+
+    cost_B: Tensor
+    baseline_B: Tensor | None
+    cost_grad_BCHW: Tensor | None
+
+
+def _cost(
+    state: SearchState,
+    weights: dict[str, Tensor],
+    val_grad: dict[str, Tensor],
+    lr: float,
+    views_BCHW: Tensor,
+    clean_BCHW: Tensor,
+    labels_B: Tensor,
+) -> ImageCosts:
+    config = state.config
+    by_pixel = state.estimator.needs_pixel_effects or config.magnitudes in (
+        "straight_through",
+        "pathwise",
+    )
+    inner_lr: float | Tensor = lr
+    if config.reward == "cosine":
+        squares = torch.stack([grad.square().sum() for grad in val_grad.values()])
+        inner_lr = 1 / squares.sum().sqrt().clamp(min=1e-12)
+    hypergradient = HYPERGRADIENTS[config.hypergradient]
+    if not config.clean_baseline:
+        cost = hypergradient(
+            state.model, weights, val_grad, inner_lr, views_BCHW, labels_B, image_grad=by_pixel
+        )
+        return ImageCosts(_reward(cost, config), None, cost.cost_grad_BCHW)
+    both, count = torch.cat([views_BCHW, clean_BCHW]), len(labels_B)
+    cost = hypergradient(
+        state.model, weights, val_grad, inner_lr, both, labels_B.repeat(2), image_grad=by_pixel
+    )
+    cost_B, clean_B = _reward(cost, config).split(count)
+    # What the other images gained on average belongs to no draw of this one: no bias, and a
+    # smaller variance wherever augmenting helps or hurts as such.
+    gain_B = cost_B - clean_B
+    others_B = (gain_B.sum() - gain_B) / max(1, count - 1)
+    pixels = None if cost.cost_grad_BCHW is None else cost.cost_grad_BCHW[:count]
+    return ImageCosts(cost_B, clean_B + others_B, pixels)
+
+
+def _reward(cost: Cost, config: SearchConfig) -> Tensor:
+    """The slope itself (the paper), or nearly the cosine of the angle between the gradients.
+
+    A hard image has a large gradient and so a large slope, whichever way it points. Its size goes
+    with 1 - p(label) = 1 - exp(-loss), which costs nothing to divide by.
+    """
+    if config.reward == "slope":
+        return cost.cost_B
+    return cost.cost_B / (LEAST_SURPRISE + 1 - torch.exp(-cost.loss_B))
+
+
+def _move_policy(
+    state: SearchState, draw: Draw, cost: ImageCosts, stages_BCHW: list[Tensor]
+) -> None:
+    config = state.config
+    effects: dict[str, Tensor] = {}
+    if cost.cost_grad_BCHW is not None:
+        effects = pixel_effects(state, draw, cost.cost_grad_BCHW, stages_BCHW)
+    gradients = state.estimator.gradients(
+        draw, state.sampling, cost.cost_B, baseline_B=cost.baseline_B, **effects
+    )
+    if state.evidence is not None:
+        state.evidence.add(gradients, state.sampling)
+        return
+    gradients.store_(state.learned, state.estimator)
+    if config.magnitudes == "fixed":
+        state.learned.magnitude_NK.grad = None
+    state.policy_optimizer.step()
+    state.learned.project_()
+
+
+def search(
+    split: Split,
+    model: nn.Module,
+    config: SearchConfig,
+    *,
+    seed: int,
+    device: torch.device,
+    run: RunLog | None = None,
+    model_name: str = "model",
+    on_epoch: Callable[[dict[str, Any], int], None] | None = None,
+) -> SearchResult:
+    """Learn a policy for `split.train`, judged on `split.val`.
+
+    With `run`, the policy, the log and a checkpoint are written after every epoch, and a run that
+    was killed continues from its last one. `on_epoch(metrics, epochs)` is told of every epoch.
+    """
+    assert split.val is not None
+    start = time.perf_counter()
+    split = split.to(device)
+    train, val = split.train, split.val
+    assert val is not None
+    batch = min(config.batch_size, len(train))
+    steps_per_epoch = len(train) // batch
+    epochs = config.epochs_for(steps_per_epoch)
+    total = epochs * steps_per_epoch
+    state = SearchState(model.to(device), split, config, seed, device)
+    check_logits(model, state.normalise(train.batch(torch.arange(2))[0]), split.num_classes)
+    saved = run.restore() if run is not None else None
+    history: list[dict[str, Any]] = []
+    first = 0
+    if saved is not None:
+        state.restore(saved)
+        history, first = list(saved["history"]), saved["epoch"]
+    before = sum(entry["seconds"] for entry in history)
+
+    provenance = {
+        "name": f"{config.preset} policy for {split.name}",
+        "data": _data_facts(split),
+        "model": model_name,
+        "preset": config.preset,
+        "seed": seed,
+        "settings": asdict(config),
+        "versions": versions(),
+        "verification": None,
+    }
+    for epoch in range(first, epochs):
+        begun = time.perf_counter()
+        model.train()
+        losses = []
+        order = torch.randperm(len(train), generator=state.order)
+        for i in range(steps_per_epoch):
+            step = epoch * steps_per_epoch + i
+            images, labels = train.batch(order[i * batch : (i + 1) * batch])
+            val_index = _validation_index(val, batch, config, state.order)
+            val_images, val_labels = val.batch(val_index)
+            lr = config.lr * 0.5 * (1 + math.cos(math.pi * step / total))
+            measure = step >= config.measure_from * total
+            losses.append(
+                search_step(state, images, labels, val_images, val_labels, lr, measure=measure)
+            )
+        loss = float(torch.stack(losses).mean())
+        if not math.isfinite(loss):
+            raise ValueError(
+                f"the training loss became {loss} in epoch {epoch + 1}; lower --lr "
+                f"(now {config.lr:g}) or look for broken images"
+            )
+        metrics = _conclude_epoch(state, val, epoch, loss)
+        metrics["seconds"] = round(time.perf_counter() - begun, 3)
+        history.append(metrics)
+        if run is not None:
+            run.save_text("policy.json", state.policy(provenance | {"epochs": epoch + 1}).to_json())
+            run.log(**metrics)
+            run.checkpoint(state.checkpoint(epoch + 1, history))
+        if on_epoch is not None:
+            on_epoch(metrics, epochs)
+    return SearchResult(
+        policy=state.policy(provenance | {"epochs": epochs}),
+        history=history,
+        seconds=before + time.perf_counter() - start,
+    )
+
+
+def _validation_index(
+    val: Part, batch: int, config: SearchConfig, order: torch.Generator
+) -> Tensor:
+    """A fresh random batch for every step, or the authors' always the same first one."""
+    if config.fixed_validation:
+        return torch.arange(min(batch, len(val)))
+    return torch.randint(len(val), (min(batch, len(val)),), generator=order)
+
+
+@torch.no_grad()
+def _conclude_epoch(state: SearchState, val: Part, epoch: int, loss: float) -> dict[str, Any]:
+    learned = state.learned
+    if state.evidence is not None and state.evidence.op.count > 1:
+        state.evidence.conclude_(learned)
+    change = float(learned.distance(state.previous))
+    state.previous.load_state_dict(learned.state_dict())
+    op_index_NK = state.space.tables_on(learned.subpolicy_logits_N.device)[1]
+    rate_O = learned.op_rate_O(op_index_NK, len(state.space.ops)).tolist()
+    return {
+        "epoch": epoch + 1,
+        "loss": loss,
+        "val_accuracy": _accuracy(state, val),
+        "entropy": float(learned.entropy()),
+        "change": change,
+        "op_rate": {op.name: rate for op, rate in zip(state.space.ops, rate_O, strict=True)},
+    }
+
+
+def _accuracy(state: SearchState, val: Part) -> float:
+    state.model.eval()
+    right = 0
+    index = torch.arange(min(len(val), EVALUATED))
+    for some in index.split(512):
+        images, labels = val.batch(some)
+        right += int((state.model(state.normalise(images)).argmax(1) == labels).sum())
+    state.model.train()
+    return right / len(index)
+
+
+def _data_facts(split: Split) -> dict[str, Any]:
+    return {
+        "name": split.name,
+        "fingerprint": split.fingerprint,
+        "classes": split.num_classes,
+        "image_size": list(split.image_size),
+        "channels": split.channels,
+        **{name: len(part) for name, part in split.parts.items()},
+    }

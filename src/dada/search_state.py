@@ -1,0 +1,103 @@
+"""Everything that changes during a search, and so everything a checkpoint must hold."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from dada.augment import Normalise
+from dada.config import SearchConfig
+from dada.data import Split
+from dada.engine import generator_on
+from dada.estimators import Estimator, make_estimator
+from dada.evidence import Evidence
+from dada.parameters import MagnitudeDistribution, PolicyParameters
+from dada.policy import Policy
+from dada.space import SearchSpace
+
+
+class SearchState(nn.Module):
+    """The network, the policy, their optimisers, and the random generators."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        split: Split,
+        config: SearchConfig,
+        seed: int,
+        device: torch.device,
+    ) -> None:
+        super().__init__()
+        self.config = config
+        self.space = SearchSpace.named(
+            config.space, ops_per_subpolicy=config.ops_per_subpolicy, exclude=config.exclude
+        )
+        self.model = model
+        self.normalise = Normalise(*split.mean_std())
+        self.learned = self.policy_parameters()
+        self.previous = self.policy_parameters()  # after the last epoch
+        self.estimator: Estimator = make_estimator(
+            config.estimator,
+            self.space.num_subpolicies,
+            config.ops_per_subpolicy,
+            temperature=config.temperature,
+            views=config.views,
+            generator=torch.Generator().manual_seed(seed),
+        )
+        if config.update == "evidence":
+            # The network trains under the uniform policy, which stays where it is.
+            self.sampling = self.policy_parameters()
+            self.evidence: Evidence | None = Evidence(self.space, config.magnitude_bins)
+        else:
+            self.sampling = self.learned
+            self.evidence = None
+        self.to(device)
+        self.weight_optimizer = torch.optim.SGD(
+            self.model.parameters(),
+            lr=config.lr,
+            momentum=config.momentum,
+            weight_decay=config.weight_decay,
+            nesterov=config.momentum > 0,
+        )
+        self.policy_optimizer = torch.optim.Adam(
+            [*self.learned.parameters(), *self.estimator.parameters()],
+            lr=config.policy_lr,
+            betas=config.policy_betas,
+        )
+        self.order = generator_on(torch.device("cpu"), seed)  # which images, in which order
+        self.noise = generator_on(device, seed + 1)  # everything drawn on the device
+
+    def policy_parameters(self) -> PolicyParameters:
+        """A policy at the starting point."""
+        n, k = self.space.num_subpolicies, self.space.ops_per_subpolicy
+        distribution = None
+        if self.config.magnitudes == "distribution":
+            distribution = MagnitudeDistribution(
+                n, k, bins=self.config.magnitude_bins, op_index_NK=self.space.op_index_NK
+            )
+        return PolicyParameters(n, k, magnitude_distribution=distribution)
+
+    def checkpoint(self, epoch: int, history: list[dict[str, Any]]) -> dict[str, Any]:
+        return {
+            "epoch": epoch,
+            "history": history,
+            "modules": self.state_dict(),
+            "weight_optimizer": self.weight_optimizer.state_dict(),
+            "policy_optimizer": self.policy_optimizer.state_dict(),
+            "generators": [self.order.get_state(), self.noise.get_state()],
+            "global_generator": torch.get_rng_state(),
+        }
+
+    def restore(self, saved: dict[str, Any]) -> None:
+        self.load_state_dict(saved["modules"])
+        self.weight_optimizer.load_state_dict(saved["weight_optimizer"])
+        self.policy_optimizer.load_state_dict(saved["policy_optimizer"])
+        for generator, position in zip((self.order, self.noise), saved["generators"], strict=True):
+            generator.set_state(position.cpu())
+        torch.set_rng_state(saved["global_generator"].cpu())
+
+    def policy(self, provenance: dict[str, Any]) -> Policy:
+        top = self.config.top if self.evidence is None else None
+        return self.learned.to_policy(self.space, top=top, provenance=provenance)
