@@ -133,7 +133,7 @@ def search(
             on_start=progress.start,
             on_epoch=progress.epoch,
             estimator=estimator,
-            exclude=tuple(name for name in exclude.split(",") if name) or None,
+            exclude=tuple(filter(None, map(str.strip, exclude.split(",")))) or None,
             draws=draws,
             views=views,
             magnitudes=magnitudes,

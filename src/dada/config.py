@@ -95,6 +95,11 @@ class SearchConfig:
             raise ValueError(f"measure_from should lie in 0..1, got {self.measure_from}")
         if not 0 < self.val_fraction < 1:
             raise ValueError(f"val_fraction should lie between 0 and 1, got {self.val_fraction}")
+        if self.estimator == "rloo" and self.views == 1 and not self.clean_baseline:
+            raise ValueError(
+                "estimator 'rloo' compares the views of an image with each other: use views of 2 "
+                "or more, or clean_baseline"
+            )
         if self.update == "evidence" and self.magnitudes in ("straight_through", "pathwise"):
             raise ValueError(
                 f"magnitudes {self.magnitudes!r} need update 'adam': evidence is gathered "

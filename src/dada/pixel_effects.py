@@ -16,14 +16,23 @@ from dada.space import Draw
 
 
 def pixel_effects(
-    state: SearchState, draw: Draw, cost_grad_BCHW: Tensor, stages_BCHW: list[Tensor]
+    state: SearchState,
+    draw: Draw,
+    cost_grad_BCHW: Tensor,
+    stages_BCHW: list[Tensor],
+    views_BCHW: Tensor,
 ) -> dict[str, Tensor]:
-    """Inner products of the cost's gradient by pixel with what the policy could change."""
+    """Inner products of the cost's gradient by pixel with what the policy could change.
+
+    `views_BCHW` is what the network saw: where a square covers the last stage, nothing that the
+    policy does shows.
+    """
+    shown = [state.normalise(stage) for stage in stages_BCHW]
+    cost_grad_BCHW = cost_grad_BCHW * (views_BCHW == shown[-1])
 
     def product(direction_BCHW: Tensor) -> Tensor:
         return (cost_grad_BCHW * direction_BCHW).sum((1, 2, 3))
 
-    shown = [state.normalise(stage) for stage in stages_BCHW]
     effects = {
         "branch_B": product(shown[-1]),
         "op_effect_BK": torch.stack(
@@ -48,15 +57,21 @@ def pathwise_effects(
     space = state.space
     op_index_BK = space.tables_on(cost_grad_BCHW.device)[1][draw.subpolicy_B]
     magnitude_BK = state.sampling.magnitude_NK.detach()[draw.subpolicy_B]
-    _, value_BK = space.decide(op_index_BK, draw.apply_BK, magnitude_BK, draw.sign_BK)
+
+    def value_at(magnitude_BK: Tensor) -> Tensor:
+        return space.decide(op_index_BK, draw.apply_BK, magnitude_BK, draw.sign_BK)[1]
+
+    # A value is a straight line in m, rising or falling with the drawn sign.
+    ones_BK, value_BK = torch.ones_like(magnitude_BK), value_at(magnitude_BK)
+    slope_BK = (value_at(ones_BK) - value_at(0 * ones_BK)).to(cost_grad_BCHW.dtype)
     effects = []
     for k, before_BCHW in enumerate(stages_BCHW[:-1]):
         effect_B = torch.zeros_like(cost_grad_BCHW[:, 0, 0, 0])
         for index, op in enumerate(space.ops):
             derivative = getattr(op.kernel, "derivative", None)
             if derivative is not None:
-                levels_BCHW = derivative(before_BCHW, value_BK[:, k]) * (op.high - op.low)
-                along_B = (cost_grad_BCHW * levels_BCHW / state.normalise.std).sum((1, 2, 3))
+                levels_BCHW = derivative(before_BCHW, value_BK[:, k]) / state.normalise.std
+                along_B = (cost_grad_BCHW * levels_BCHW).sum((1, 2, 3)) * slope_BK[:, k]
                 effect_B = torch.where(op_index_BK[:, k] == index, along_B, effect_B)
         effects.append(effect_B)
     return torch.stack(effects, 1)

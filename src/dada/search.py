@@ -75,7 +75,8 @@ def search_step(
     if config.clip > 0:
         torch.nn.utils.clip_grad_norm_(model.parameters(), config.clip)
     if measure:
-        weights = trainable_weights(model)
+        # A weight that the network does not use has no gradient, and no part in this.
+        weights = {n: w for n, w in trainable_weights(model).items() if w.grad is not None}
         train_grads = {name: _gradient(weight) for name, weight in weights.items()}
         # 4. The virtual step w' = w - zeta grad, and the validation gradient there (eq. 13).
         val_grad, _ = virtual_val_grad(
@@ -84,7 +85,7 @@ def search_step(
         # 5. What every augmented image does to the validation loss (eq. 14, 15).
         cost = _cost(state, weights, val_grad, lr, views_BCHW, normalise(clean_BCHW), labels_VB)
         # 6. The gradient of the expected cost, by the chosen estimator; the policy moves.
-        _move_policy(state, draw, cost, stages)
+        _move_policy(state, draw, cost, stages, views_BCHW)
     # 7. The ordinary weight step.
     for group in state.weight_optimizer.param_groups:
         group["lr"] = lr
@@ -93,7 +94,8 @@ def search_step(
 
 
 def _gradient(weight: Tensor) -> Tensor:
-    return torch.zeros_like(weight) if weight.grad is None else weight.grad
+    assert weight.grad is not None
+    return weight.grad
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,10 +136,12 @@ def _cost(
         state.model, weights, val_grad, inner_lr, both, labels_B.repeat(2), image_grad=by_pixel
     )
     cost_B, clean_B = _reward(cost, config).split(count)
-    # What the other images gained on average belongs to no draw of this one: no bias, and a
+    # What images under other draws gained on average knows nothing of this one: no bias, and a
     # smaller variance wherever augmenting helps or hurts as such.
-    gain_B = cost_B - clean_B
-    others_B = (gain_B.sum() - gain_B) / max(1, count - 1)
+    each = 1 if config.draws == "image" else count // config.views  # images that share a draw
+    gain_DE = (cost_B - clean_B).view(-1, each)
+    others_D = (gain_DE.sum() - gain_DE.sum(1)) / max(1, count - each)
+    others_B = others_D.repeat_interleave(each)
     pixels = None if cost.cost_grad_BCHW is None else cost.cost_grad_BCHW[:count]
     return ImageCosts(cost_B, clean_B + others_B, pixels)
 
@@ -154,12 +158,16 @@ def _reward(cost: Cost, config: SearchConfig) -> Tensor:
 
 
 def _move_policy(
-    state: SearchState, draw: Draw, cost: ImageCosts, stages_BCHW: list[Tensor]
+    state: SearchState,
+    draw: Draw,
+    cost: ImageCosts,
+    stages_BCHW: list[Tensor],
+    views_BCHW: Tensor,
 ) -> None:
     config = state.config
     effects: dict[str, Tensor] = {}
     if cost.cost_grad_BCHW is not None:
-        effects = pixel_effects(state, draw, cost.cost_grad_BCHW, stages_BCHW)
+        effects = pixel_effects(state, draw, cost.cost_grad_BCHW, stages_BCHW, views_BCHW)
     gradients = state.estimator.gradients(
         draw, state.sampling, cost.cost_B, baseline_B=cost.baseline_B, **effects
     )
@@ -234,12 +242,14 @@ def search(
                 search_step(state, images, labels, val_images, val_labels, lr, measure=measure)
             )
         loss = float(torch.stack(losses).mean())
-        if not math.isfinite(loss):
-            raise ValueError(
-                f"the training loss became {loss} in epoch {epoch + 1}; lower --lr "
-                f"(now {config.lr:g}) or look for broken images"
-            )
         metrics = _conclude_epoch(state, val, epoch, loss)
+        # The last step's weights enter no loss of this epoch, but they do enter the policy.
+        for what, number in (("training loss", loss), ("policy's entropy", metrics["entropy"])):
+            if not math.isfinite(number):
+                raise ValueError(
+                    f"the {what} became {number} in epoch {epoch + 1}; lower --lr "
+                    f"(now {config.lr:g}) or look for broken images"
+                )
         metrics["seconds"] = round(time.perf_counter() - begun, 3)
         history.append(metrics)
         if run is not None:

@@ -10,7 +10,7 @@ from torch import nn
 from dada.augment import Normalise
 from dada.config import SearchConfig
 from dada.data import Split
-from dada.engine import generator_on
+from dada.engine import generator_on, random_state, set_random_state
 from dada.estimators import Estimator, make_estimator
 from dada.evidence import Evidence
 from dada.parameters import MagnitudeDistribution, PolicyParameters
@@ -30,7 +30,7 @@ class SearchState(nn.Module):
         device: torch.device,
     ) -> None:
         super().__init__()
-        self.config = config
+        self.config, self.device = config, device
         self.space = SearchSpace.named(
             config.space, ops_per_subpolicy=config.ops_per_subpolicy, exclude=config.exclude
         )
@@ -87,7 +87,7 @@ class SearchState(nn.Module):
             "weight_optimizer": self.weight_optimizer.state_dict(),
             "policy_optimizer": self.policy_optimizer.state_dict(),
             "generators": [self.order.get_state(), self.noise.get_state()],
-            "global_generator": torch.get_rng_state(),
+            "global_generators": random_state(self.device),
         }
 
     def restore(self, saved: dict[str, Any]) -> None:
@@ -96,7 +96,7 @@ class SearchState(nn.Module):
         self.policy_optimizer.load_state_dict(saved["policy_optimizer"])
         for generator, position in zip((self.order, self.noise), saved["generators"], strict=True):
             generator.set_state(position.cpu())
-        torch.set_rng_state(saved["global_generator"].cpu())
+        set_random_state(saved["global_generators"], self.device)
 
     def policy(self, provenance: dict[str, Any]) -> Policy:
         top = self.config.top if self.evidence is None else None

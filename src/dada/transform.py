@@ -24,12 +24,14 @@ from torchvision.transforms.v2 import functional as tvf
 
 from dada import ops
 from dada.augment import apply_steps
+from dada.engine import Replayed
 from dada.ops import Op
 from dada.ops.geometric import Affine, forward_matrix, warp
 from dada.policy import Policy
 from dada.space import SPACES, SearchSpace
 
 PIL_MODES = ("L", "RGB")
+CALLS_BEFORE_GRAPH = 2  # the first compiles, and one shape more may be the last batch of an epoch
 BOX_FORMATS = ("XYXY", "XYWH", "CXCYWH")
 MOVED_ALONG = (tv_tensors.BoundingBoxes, tv_tensors.Mask, tv_tensors.KeyPoints)
 
@@ -111,6 +113,7 @@ class PolicyTransform(v2.Transform):
         self.policy = policy
         self.seed = seed
         self._tables: dict[torch.device, PolicyTables] = {}
+        self._seen: dict[Any, int | Replayed] = {}  # batches of a shape: how many, or their graph
         self._generators: dict[tuple[torch.device, int | None], torch.Generator] = {}
 
     @property
@@ -152,9 +155,33 @@ class PolicyTransform(v2.Transform):
         device = batch.device
         if device not in self._tables:
             self._tables[device] = PolicyTables.of(self.policy, self._space, device)
-        plain = batch.as_subclass(Tensor)
-        done = self._tables[device].augment(plain, self._space, self._generator(device))
-        leaves[places[0]] = _wrap_like(batch, done)
+        leaves[places[0]] = _wrap_like(batch, self._drawn(batch.as_subclass(Tensor)))
+
+    def _drawn(self, batch_BCHW: Tensor) -> Tensor:
+        """A draw for every image, applied; on CUDA by a graph from the third call of a shape on.
+
+        The thirty launches of a batch cost the host ten times what they cost the card.
+        """
+        device = batch_BCHW.device
+        tables, space, generator = self._tables[device], self._space, self._generator(device)
+        if not batch_BCHW.is_cuda or torch.cuda.is_current_stream_capturing():
+            return tables.augment(batch_BCHW, space, generator)
+        key = (
+            device,
+            torch.cuda.current_stream(device).stream_id,
+            batch_BCHW.shape,
+            batch_BCHW.dtype,
+        )
+        seen = self._seen.get(key, 0)
+        if isinstance(seen, Replayed):
+            return seen(batch_BCHW)
+        if seen < CALLS_BEFORE_GRAPH:
+            self._seen[key] = seen + 1
+            return tables.augment(batch_BCHW, space, generator)
+        self._seen[key] = replayed = Replayed(
+            lambda given: tables.augment(given, space, generator), batch_BCHW, generator
+        )
+        return replayed(batch_BCHW)
 
     def _augment_one(self, leaves: list[Any], places: list[int]) -> None:
         """One draw for the whole sample; plain numbers, because B = 1 is all overhead."""
@@ -213,7 +240,7 @@ class PolicyTransform(v2.Transform):
         """Generators do not pickle; a copy goes on where this one stands."""
         stored = {key: generator.get_state() for key, generator in self._generators.items()}
         kept = {name: value for name, value in self.__dict__.items() if name != "_rows"}
-        return {**kept, "_tables": {}, "_generators": stored}
+        return {**kept, "_tables": {}, "_seen": {}, "_generators": stored}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__({**state, "_generators": {}})

@@ -1,0 +1,60 @@
+"""What all tests share. Shapes: B images, C channels, H height, W width."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+# One thread: sums are then taken in one order, so results repeat to the last bit, and at the sizes
+# of these tests a second thread costs more in hand-over than it computes.
+torch.set_num_threads(1)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--device", default="cpu", help="device of the `device` fixture (cpu, cuda)")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    name = config.getoption("--device")
+    try:
+        torch.empty(1, device=name)
+    except (RuntimeError, AssertionError) as error:
+        problem = str(error).splitlines()[0]
+        raise pytest.UsageError(f"--device {name} cannot be used here: {problem}") from None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    marked = [item for item in items if item.get_closest_marker("gpu")]
+    if marked and not torch.cuda.is_available():
+        for item in marked:
+            item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
+
+
+@pytest.fixture
+def device(request: pytest.FixtureRequest) -> torch.device:
+    """Where the test runs: `pytest --device cuda`."""
+    return torch.device(request.config.getoption("--device"))
+
+
+@pytest.fixture
+def generator(device: torch.device) -> torch.Generator:
+    """A freshly seeded generator on that device."""
+    return torch.Generator(device).manual_seed(0)
+
+
+@pytest.fixture
+def images_BCHW(device: torch.device) -> torch.Tensor:
+    """Six RGB images, 11 x 9 so that a mixed-up height and width shows; the same on every device.
+
+    Noise on a ramp: histograms are uneven, so AutoContrast and Equalize have something to do.
+    """
+    noise = torch.Generator().manual_seed(1)
+    ramp_W = torch.linspace(30, 190, 9)
+    images = ramp_W + 60 * torch.rand(6, 3, 11, 9, generator=noise) - 30
+    return images.clamp(0, 255).to(torch.uint8).to(device)
+
+
+@pytest.fixture
+def grey_images_BCHW(images_BCHW: torch.Tensor) -> torch.Tensor:
+    """The first channel of the same images."""
+    return images_BCHW[:, :1].clone()

@@ -1,0 +1,221 @@
+"""The command as a person meets it: exit codes, one line for a mistake, help with examples."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import dada
+from dada.cli import app, main
+from dada.policy import Policy
+
+SOURCE = Path(__file__).parents[1] / "src"
+PUBLISHED = [
+    *("dada-cifar10", "dada-cifar100", "dada-svhn", "dada-imagenet"),
+    *("fastaa-cifar10", "fastaa-svhn", "fastaa-imagenet"),
+]
+ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
+
+
+@pytest.fixture
+def command(monkeypatch, capsys, tmp_path):
+    """Runs `dada ARGUMENTS` in an empty directory: (exit code, standard output, standard error)."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("FORCE_COLOR", "TTY_COMPATIBLE", "GITHUB_ACTIONS"):
+        monkeypatch.delenv(name, raising=False)
+
+    def run(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["dada", *map(str, arguments)])
+        try:
+            main()
+            code = 0
+        except SystemExit as exit_:
+            code = exit_.code or 0
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return run
+
+
+def as_a_process(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
+    return subprocess.run(
+        [sys.executable, "-W", "error", "-m", "dada", *arguments],
+        cwd=cwd,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+# --- in a process of its own --------------------------------------------------------------------
+
+
+def test_the_version(tmp_path):
+    done = as_a_process("--version", cwd=tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"dada {dada.__version__}\n", "")
+
+
+def test_a_mistake_is_one_line_and_exit_code_2(tmp_path):
+    done = as_a_process("show", "no-such-policy", cwd=tmp_path)
+    assert done.returncode == 2 and done.stdout == ""
+    assert done.stderr.startswith("dada: no policy 'no-such-policy': neither a file, nor a run dir")
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_debug_shows_the_traceback(tmp_path):
+    done = as_a_process("show", "no-such-policy", "--debug", cwd=tmp_path)
+    assert done.returncode != 0
+    assert "Traceback (most recent call last)" in done.stderr
+    assert "ValueError: no policy 'no-such-policy'" in done.stderr
+
+
+def test_debug_may_come_first(command):
+    with pytest.raises(ValueError, match="no policy 'nope'"):
+        command("--debug", "show", "nope")
+
+
+# --- help ---------------------------------------------------------------------------------------
+
+
+def command_names() -> list[str]:
+    return [info.name or info.callback.__name__ for info in app.registered_commands]
+
+
+def test_the_commands_are_listed(command):
+    code, out, _ = command("--help")
+    assert code == 0
+    assert {"show", "apply"} <= set(command_names())
+    for name in command_names():
+        assert re.search(rf"\b{name}\b", ESCAPE.sub("", out)), name
+
+
+@pytest.mark.parametrize("name", command_names())
+def test_the_help_of_every_command_has_an_example(command, name):
+    for flag in ("--help", "-h"):
+        code, out, err = command(name, flag)
+        assert code == 0 and err == ""
+        assert re.search(rf"Example: dada {name}\b", ESCAPE.sub("", out))
+
+
+def test_no_command_shows_the_help(command):
+    code, out, err = command()
+    assert "Usage" in out + err and code in (0, 2)
+
+
+def test_an_unknown_command_or_option(command):
+    for arguments in (("shwo", "x"), ("show", "dada-cifar10", "--imgae", "x.png"), ("show",)):
+        code, out, err = command(*arguments)
+        assert code == 2 and out == "" and "Traceback" not in err and err
+
+
+# --- show ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_show_prints_every_published_policy(command, name):
+    code, out, err = command("show", name)
+    assert code == 0 and err == ""
+    assert not ESCAPE.search(out), "colours where a program reads"
+    assert out == Policy.load(name).describe() + "\n"
+
+
+def test_show_draws_a_new_sheet(command, tmp_path):
+    code, out, err = command("show", "dada-cifar10", "--image", "sheet.png")
+    assert code == 0 and err == "" and out.endswith("wrote sheet.png\n")
+    with Image.open(tmp_path / "sheet.png") as sheet:
+        assert sheet.size[1] == 4 + 10 * 100
+
+
+def test_show_draws_on_a_picture(command, tmp_path):
+    (tmp_path / "photos").mkdir()
+    Image.fromarray(np.zeros((20, 30, 3), np.uint8)).save(tmp_path / "photos" / "cat.png")
+    code, out, _ = command("show", "dada-cifar10", "--image", "photos/cat.png")
+    assert code == 0 and out.endswith("wrote cat-augmented.png\n")
+    assert (tmp_path / "cat-augmented.png").is_file()
+
+
+def test_show_draws_data(command, tmp_path):
+    code, out, _ = command("show", "none", "--data", "digits")
+    assert code == 0 and out.endswith("wrote policy.png\n")
+    code, _, err = command("show", "none", "--data", "digits")
+    assert code == 2 and err == "dada: policy.png: exists already; give --image another name\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("show", "nope"), "dada: no policy 'nope'"),
+        (("show", "broken.json"), "dada: broken.json: not JSON"),
+        (("show", "."), "dada: .: no policy.json in this directory"),
+        (
+            ("show", "none", "--image", "broken.json"),
+            "dada: broken.json: cannot be read as an image",
+        ),
+        (("show", "none", "--image", "new.jpg"), "dada: new.jpg: no such picture"),
+        (("show", "none", "--data", "nowhere"), "dada: data 'nowhere': no such file or folder"),
+        (("apply", "nope", "in", "out"), "dada: no policy 'nope'"),
+        (("apply", "none", "nowhere", "out"), "dada: nowhere: no such file or folder"),
+        (("apply", "none", "in", "in"), "dada: in: lies in the input"),
+        (("apply", "none", "in", "in/out"), "dada: in/out: lies in the input"),
+        (("apply", "none", "in", "full"), "dada: full: exists and is not an empty folder"),
+        (
+            ("apply", "none", "in", "out", "--copies", "0"),
+            "dada: --copies should be at least 1, got",
+        ),
+        (("apply", "none", "bare", "out"), "dada: bare: no image could be read"),
+    ],
+)
+def test_mistakes(command, tmp_path, arguments, says):
+    (tmp_path / "broken.json").write_text("{")
+    for name in ("in", "full", "bare"):
+        (tmp_path / name).mkdir()
+    for name in ("in", "full"):
+        Image.new("RGB", (8, 8)).save(tmp_path / name / "a.png")
+    before = sorted(tmp_path.rglob("*"))
+    code, _, err = command(*arguments)
+    assert code == 2
+    assert err.startswith(says) and len(err.splitlines()) == 1
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+# --- apply --------------------------------------------------------------------------------------
+
+
+def test_apply_writes_copies_and_says_what_it_did(command, tmp_path):
+    (tmp_path / "in" / "sub").mkdir(parents=True)
+    Image.new("RGB", (8, 8), (1, 2, 3)).save(tmp_path / "in" / "a.png")
+    Image.new("RGBA", (8, 8), (1, 2, 3, 255)).save(tmp_path / "in" / "sub" / "b.png")
+    (tmp_path / "in" / "notes.txt").write_text("no")
+    code, out, err = command("apply", "dada-cifar10", "in", "out", "--copies", "3")
+    assert code == 0
+    assert out == "wrote 6 files from 2 images to out, skipped 1\n"
+    assert err.splitlines() == [
+        "converted sub/b.png: transparent, laid on white",
+        "skipped notes.txt: not an image",
+    ]
+    written = {
+        p.relative_to(tmp_path / "out").as_posix() for p in (tmp_path / "out").rglob("*.png")
+    }
+    assert written == {f"{stem}_{i}.png" for stem in ("a", "sub/b") for i in range(3)}
+
+
+def test_apply_takes_a_policy_file_and_a_seed(command, tmp_path):
+    (tmp_path / "in").mkdir()
+    noise = np.random.default_rng(0).integers(0, 256, (24, 24, 3), dtype=np.uint8)
+    Image.fromarray(noise).save(tmp_path / "in" / "a.png")
+    Policy.uniform([[("Rotate", 1.0, (0.6, 1.0))]]).save(tmp_path / "policy.json")
+    for out, seed in (("one", 1), ("two", 1), ("three", 2)):
+        assert command("apply", "policy.json", "in", out, "--seed", seed)[0] == 0
+    one, two, three = (
+        (tmp_path / name / "a_0.png").read_bytes() for name in ("one", "two", "three")
+    )
+    assert one == two and one != three
