@@ -79,40 +79,52 @@ def run(
     if levels.is_cuda and fused.is_available() and max(levels.shape[-2:]) <= SAFE_SIDE_INT32:
         levels = fused.run(ops, levels, op_index_BK, value_BK, center_BK2)
     else:
+        on_cpu = levels.device.type == "cpu"
+        if on_cpu and levels.data_ptr() == images_BCHW.data_ptr():
+            levels = levels.clone()
         for k in range(op_index_BK.shape[1]):
-            levels = _run_one(ops, levels, op_index_BK[:, k], value_BK[:, k], center_BK2[:, k])
+            step = op_index_BK[:, k], value_BK[:, k], center_BK2[:, k]
+            if on_cpu:
+                _wanted_rows_(ops, levels, *step)
+            else:
+                levels = _all_rows(ops, levels, *step)
     return levels if images_BCHW.dtype == torch.uint8 else levels.to(images_BCHW.dtype) / 255
 
 
-def _run_one(
+def _all_rows(
     ops: tuple[Op, ...], images_BCHW: Tensor, op_index_B: Tensor, value_B: Tensor, center_B2: Tensor
 ) -> Tensor:
-    if images_BCHW.device.type != "cpu":  # static shapes, no synchronisation: all rows, then choose
-        result = images_BCHW
-        for index, op in enumerate(ops):
-            done = op.kernel(images_BCHW, value_B, center_B2)
-            result = torch.where((op_index_B == index).view(-1, 1, 1, 1), done, result)
-        return result
-    # Sorted by operation every operation has its images side by side. Two row-wise copies, there
-    # and back, cost a tenth of indexing the scattered rows of each.
-    order = torch.argsort(op_index_B, stable=True)
-    images_BCHW = images_BCHW.index_select(0, order)
-    value_B, center_B2 = value_B[order], center_B2[order]
+    """Every operation to all images, then choose: static shapes and no synchronisation."""
+    result = images_BCHW
+    for index, op in enumerate(ops):
+        done = op.kernel(images_BCHW, value_B, center_B2)
+        result = torch.where((op_index_B == index).view(-1, 1, 1, 1), done, result)
+    return result
+
+
+def _wanted_rows_(
+    ops: tuple[Op, ...], images_BCHW: Tensor, op_index_B: Tensor, value_B: Tensor, center_B2: Tensor
+) -> None:
+    """Each operation to the images that want it, in place; on a CPU."""
     rows_at_once = max(1, ELEMENTS_AT_ONCE // max(1, images_BCHW[:1].numel()))
-    start = 0
-    for index, count in zip(*_present(op_index_B), strict=True):
-        end = start + count
-        for first in range(start, end if index != NO_OP else start, rows_at_once):
-            rows = slice(first, min(first + rows_at_once, end))
-            images_BCHW[rows] = ops[index].kernel(images_BCHW[rows], value_B[rows], center_B2[rows])
-        start = end
-    return images_BCHW.index_select(0, torch.argsort(order))
+    for index in torch.unique(op_index_B).tolist():
+        if index == NO_OP:
+            continue
+        for rows in (op_index_B == index).nonzero().squeeze(1).split(rows_at_once):
+            some = images_BCHW.index_select(0, rows)
+            _put_rows_(images_BCHW, rows, ops[index].kernel(some, value_B[rows], center_B2[rows]))
 
 
-def _present(op_index_B: Tensor) -> tuple[list[int], list[int]]:
-    """Which operations occur, in rising order, and how often each."""
-    index, count = torch.unique(op_index_B, return_counts=True)
-    return index.tolist(), count.tolist()
+def _put_rows_(images_BCHW: Tensor, rows: Tensor, done: Tensor) -> None:
+    """images_BCHW[rows] = done, eight bytes at a time where an image is that many: torch copies
+    indexed rows element by element, and 14 times faster so at 224x224.
+    """
+    size = images_BCHW[0].numel()
+    word = next(
+        w for w in (torch.int64, torch.int32, torch.int16, torch.uint8) if not size % w.itemsize
+    )
+    target = images_BCHW.view(len(images_BCHW), size).view(word)
+    target.index_copy_(0, rows, done.contiguous().view(len(rows), size).view(word))
 
 
 def to_uint8(images_BCHW: Tensor) -> Tensor:

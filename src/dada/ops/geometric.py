@@ -27,27 +27,27 @@ def fixed(value: Tensor) -> Tensor:
     return torch.floor(value * FIXED_ONE + 0.5).to(torch.int64)
 
 
-def affine_matrix(motion_B5: Tensor, height: int, width: int) -> Tensor:
-    """The fixed-point matrix_B6 of a rotation, a shear or a shift (any leading shape for B).
-
-    `motion_B5` is (degrees, shear x, shear y, shift x, shift y in pixels) as float64, of which
-    one is not zero. A rotation is Image.rotate's: counterclockwise about the centre, entries
-    rounded to 15 digits. A shift is by whole pixels, since Pillow truncates a pure shift.
-    """
-    degrees, shear_x, shear_y, shift_x, shift_y = motion_B5.unbind(-1)
-    radians = -torch.deg2rad(degrees)
+def rotation_matrix(degrees_B: Tensor, height: int, width: int) -> Tensor:
+    """Image.rotate's matrix_B6: counterclockwise about the centre, entries rounded to 15 digits."""
+    radians = -torch.deg2rad(degrees_B)
     cos = torch.round(torch.cos(radians), decimals=15)
     sin = torch.round(torch.sin(radians), decimals=15)
     center_x, center_y = width / 2, height / 2
     offset_x = cos * -center_x + sin * -center_y + center_x
     offset_y = -sin * -center_x + cos * -center_y + center_y
-    a0, a1, a3, a4 = cos, sin + shear_x, shear_y - sin, cos
     # Pillow looks from the centre of a pixel: half a step along each axis.
-    a2, a5 = offset_x + a0 * 0.5 + a1 * 0.5, offset_y + a3 * 0.5 + a4 * 0.5
-    zero = torch.zeros_like(shift_x)
-    shift = torch.stack([zero, zero, shift_x, zero, zero, shift_y], dim=-1)
-    whole_pixels = torch.floor(shift + 0.5).to(torch.int64) * FIXED_ONE
-    return fixed(torch.stack([a0, a1, a2, a3, a4, a5], dim=-1)) + whole_pixels
+    a2, a5 = offset_x + cos * 0.5 + sin * 0.5, offset_y + -sin * 0.5 + cos * 0.5
+    return fixed(torch.stack([cos, sin, a2, -sin, cos, a5], dim=-1))
+
+
+def slide_matrix(shear_x: Tensor, shear_y: Tensor, pixels_x: Tensor, pixels_y: Tensor) -> Tensor:
+    """The matrix_B6 of a shear, or of a shift by whole pixels: Pillow truncates a pure shift."""
+    one, half = torch.ones_like(shear_x), 0.5 * torch.ones_like(shear_x)
+    floats = [one, shear_x, half + shear_x * 0.5, shear_y, one, shear_y * 0.5 + half]
+    matrix_B6 = fixed(torch.stack(floats, dim=-1))
+    shift = torch.floor(torch.stack([pixels_x, pixels_y], dim=-1) + 0.5).to(torch.int64)
+    matrix_B6[..., 2::3] += shift * FIXED_ONE
+    return matrix_B6
 
 
 def warp(images_BCHW: Tensor, matrix_B6: Tensor) -> Tensor:
@@ -68,6 +68,27 @@ def warp(images_BCHW: Tensor, matrix_B6: Tensor) -> Tensor:
     return torch.gather(padded, 2, index_BCP).view(b, c, h, w)
 
 
+def shift_rows(images_BCHW: Tensor, matrix_B6: Tensor) -> Tensor:
+    """`warp` for matrices that only move whole rows (a0 = a4 = 1, a3 = 0).
+
+    Every output row is a window of a source row between two borders of zeros, so it is one copy of
+    W bytes: ten times faster on a CPU than looking up its pixels one by one.
+    """
+    b, c, h, w = images_BCHW.shape
+    device = images_BCHW.device
+    a1, a2, a5 = matrix_B6[:, 1:2], matrix_B6[:, 2:3], matrix_B6[:, 5:6]
+    y = torch.arange(h, device=device)
+    source_BH = ((a5 >> 16) + y).view(b, 1, h)
+    shift_BH = ((a2 + a1 * y) >> 16).clamp(-w, w).view(b, 1, h)
+    # A row from outside is the window that lies all in the left border.
+    shift_BH = torch.where((source_BH >= 0) & (source_BH < h), shift_BH, -w)
+    plane_BC = torch.arange(b * c, device=device).view(b, c, 1) * h
+    start = (plane_BC + source_BH.clamp(0, h - 1)) * (3 * w) + w + shift_BH
+    padded = F.pad(images_BCHW, (w, w)).view(-1)
+    windows = padded.as_strided((padded.numel() - w + 1, w), (1, 1))
+    return windows.index_select(0, start.view(-1)).view(b, c, h, w)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Affine:
     """A kernel that warps: how far a value of 1 turns, shears or shifts."""
@@ -81,18 +102,22 @@ class Affine:
     pixels_y: float = 0.0
 
     def motion(self, height: int, width: int) -> tuple[float, ...]:
-        shift_x, shift_y = (
-            self.widths * width + self.pixels_x,
-            self.heights * height + self.pixels_y,
-        )
+        """(degrees, shear x, shear y, shift x, shift y in pixels) of a value of 1."""
+        shift_x = self.widths * width + self.pixels_x
+        shift_y = self.heights * height + self.pixels_y
         return self.degrees, self.shear_x, self.shear_y, shift_x, shift_y
 
     def matrix(self, value_B: Tensor, height: int, width: int) -> Tensor:
-        motion_B5 = torch.stack([value_B * by for by in self.motion(height, width)], dim=-1)
-        return affine_matrix(motion_B5, height, width)
+        """The fixed-point matrix_B6 of every value."""
+        degrees, *slide = self.motion(height, width)
+        if degrees:
+            return rotation_matrix(value_B * degrees, height, width)
+        return slide_matrix(*(value_B * by for by in slide))
 
     def __call__(self, images_BCHW: Tensor, value_B: Tensor, center_B2: Tensor) -> Tensor:
-        return warp(images_BCHW, self.matrix(value_B, *images_BCHW.shape[-2:]))
+        matrix_B6 = self.matrix(value_B, *images_BCHW.shape[-2:])
+        moves_whole_rows = self.degrees == 0 and self.shear_y == 0
+        return (shift_rows if moves_whole_rows else warp)(images_BCHW, matrix_B6)
 
 
 CUTOUT_FILL = (125, 123, 114)

@@ -17,7 +17,7 @@ def per_image(value_B: Tensor) -> Tensor:
     return value_B.view(-1, 1, 1, 1)
 
 
-# Tables: every grey level of a channel goes to another, decided by the channel's histogram.
+# Tables: every grey level of a channel goes to another, decided by all of the channel.
 
 
 def histogram(images_BCHW: Tensor) -> Tensor:
@@ -33,22 +33,22 @@ def histogram(images_BCHW: Tensor) -> Tensor:
     return counts.scatter_add_(2, images_BCHW.view(b, c, h * w).long(), one.expand(b, c, h * w))
 
 
-def equalize_table(histogram_BC256: Tensor) -> Tensor:
+def equalize_table(images_BCHW: Tensor) -> Tensor:
     """ImageOps.equalize: level i goes to (step // 2 + how many pixels lie below i) // step."""
-    levels = torch.arange(256, device=histogram_BC256.device)
+    histogram_BC256 = histogram(images_BCHW)
+    levels = torch.arange(256, device=images_BCHW.device)
     below = histogram_BC256.cumsum(-1) - histogram_BC256
-    last_level = torch.where(histogram_BC256 > 0, levels, 0).amax(-1, keepdim=True)
+    last_level = images_BCHW.flatten(2).amax(-1, keepdim=True).to(torch.int64)
     step = below.gather(-1, last_level) // 255
     table = ((step // 2 + below) // step.clamp(min=1)).clamp(max=255)
     return torch.where(step > 0, table, levels)
 
 
-def autocontrast_table(histogram_BC256: Tensor) -> Tensor:
+def autocontrast_table(images_BCHW: Tensor) -> Tensor:
     """ImageOps.autocontrast: stretch lowest..highest onto 0..255, truncating in float64."""
-    levels = torch.arange(256, device=histogram_BC256.device)
-    present = histogram_BC256 > 0
-    low = torch.where(present, levels, 255).amin(-1, keepdim=True)
-    high = torch.where(present, levels, 0).amax(-1, keepdim=True)
+    levels = torch.arange(256, device=images_BCHW.device)
+    low = images_BCHW.flatten(2).amin(-1, keepdim=True).to(torch.int64)
+    high = images_BCHW.flatten(2).amax(-1, keepdim=True).to(torch.int64)
     # A true division: torch turns `255.0 / tensor` into a product with the reciprocal,
     # one rounding more than Pillow makes.
     span = (high - low).clamp(min=1).to(torch.float64)
@@ -59,13 +59,13 @@ def autocontrast_table(histogram_BC256: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Table:
-    """A kernel that sends grey levels through a table made from the channel's histogram."""
+    """A kernel that sends grey levels through a table_BC256 of their channel's own."""
 
     table: Callable[[Tensor], Tensor]
 
     def __call__(self, images_BCHW: Tensor, value_B: Tensor, center_B2: Tensor) -> Tensor:
         b, c, h, w = images_BCHW.shape
-        table_BC256 = self.table(histogram(images_BCHW)).to(torch.uint8)
+        table_BC256 = self.table(images_BCHW).to(torch.uint8)
         levels_BCP = images_BCHW.reshape(b, c, h * w).to(torch.int64)
         return torch.gather(table_BC256, 2, levels_BCP).view(b, c, h, w)
 
