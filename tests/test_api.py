@@ -231,6 +231,20 @@ def test_an_existing_directory_is_not_written_to(tmp_path):
     assert [file.name for file in (tmp_path / "run").iterdir()] == ["mine.txt"]
 
 
+@pytest.mark.gpu
+def test_a_run_on_a_gpu_can_be_resumed(tmp_path):
+    """Sums on a GPU have no fixed order, so the end is compared only roughly."""
+    before = torch.cuda.get_rng_state()
+    settings = {"device": "cuda", "model": "small"}
+    whole = quick_search(**settings).policy.op_probabilities()
+    with pytest.raises(StopError):
+        quick_search(**settings, out=tmp_path / "run", on_epoch=stop_after(2))
+    resumed = quick_search(**settings, out=tmp_path / "run", resume=True)
+    assert [line["epoch"] for line in read_log(tmp_path / "run")] == [1, 2, 3, 4]
+    assert resumed.policy.op_probabilities() == pytest.approx(whole, abs=0.1)
+    assert torch.equal(torch.cuda.get_rng_state(), before)
+
+
 # --- what may be passed -------------------------------------------------------------------------
 
 
@@ -331,6 +345,10 @@ MISTAKES = [
     ("good.npz --device abacus", "device 'abacus' is not known; use auto, cpu or cuda"),
     ("good.npz --exclude Invert,Blur", "unknown op 'Blur'; the ops of space 'paper' are ShearX,"),
     ("good.npz --epochs 0", "epochs should be positive, got 0"),
+    (
+        f"good.npz --seed {10**25}",
+        "seed should be smaller than 2^62, got 1000000000000000000000000",
+    ),
     ("good.npz --out taken", "taken exists; pass --resume to continue it or choose another --out"),
     ("good.npz --out taken --resume", "taken is not empty and holds no run"),
     ("good.npz --val nowhere", "data 'nowhere': no such file or folder"),

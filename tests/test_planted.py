@@ -22,6 +22,7 @@ from dada import ops
 from dada.data import load
 
 Pair = tuple[Tensor, Tensor]  # (images, labels)
+Data = Callable[..., tuple[Pair, Pair]]  # (seed, side = 16) -> training and validation images
 TRAIN, VAL = 600, 600
 UNIFORM_RATE = 1 / 15  # two of fifteen operations, each half the time
 
@@ -47,11 +48,11 @@ def digits(seed: int, side: int = 16) -> tuple[Pair, Pair]:
     return (images[:TRAIN], labels[:TRAIN]), (images[TRAIN:], labels[TRAIN:])
 
 
-def changed_by(op: str, low: float = 0.0, high: float = 1.0) -> Callable[[int], tuple[Pair, Pair]]:
+def changed_by(op: str, low: float = 0.0, high: float = 1.0) -> Data:
     """Digits; the validation images went through `op` at a value from `low` to `high`."""
 
-    def make(seed: int) -> tuple[Pair, Pair]:
-        train, (images, labels) = digits(seed)
+    def make(seed: int, side: int = 16) -> tuple[Pair, Pair]:
+        train, (images, labels) = digits(seed, side)
         noise = torch.Generator().manual_seed(seed + 1000)
         value_B = low + (high - low) * torch.rand(VAL, generator=noise, dtype=torch.float64)
         sign_B = torch.where(torch.rand(VAL, generator=noise) < 0.5, -1.0, 1.0).double()
@@ -70,73 +71,82 @@ def halves(images: Tensor, labels: Tensor) -> tuple[Pair, Pair]:
     return (images[:TRAIN], labels[:TRAIN]), (images[TRAIN:], labels[TRAIN:])
 
 
+def grid(side: int) -> tuple[Tensor, Tensor]:
+    """y_HW, x_HW"""
+    y_HW, x_HW = torch.meshgrid(torch.arange(side), torch.arange(side), indexing="ij")
+    return y_HW, x_HW
+
+
 def start(seed: int, classes: int) -> tuple[torch.Generator, Tensor]:
     noise = torch.Generator().manual_seed(seed)
     return noise, torch.randint(0, classes, (TRAIN + VAL,), generator=noise)
 
 
-def blobs(noise: torch.Generator, side: int = 16) -> Tensor:
-    """A soft spot at a random place of every image, in 0..1: (B, 1, H, W)."""
-    center = side * (0.3 + 0.4 * torch.rand(TRAIN + VAL, 2, 1, 1, generator=noise))
-    y, x = torch.meshgrid(torch.arange(side), torch.arange(side), indexing="ij")
-    square = (x - center[:, 0]) ** 2 + (y - center[:, 1]) ** 2
-    return torch.exp(-square / (2 * (side / 5) ** 2)).unsqueeze(1)
+def flat_colour(angle_B: Tensor, side: int) -> Tensor:
+    """A hue as an angle, to red, green and blue in -1..1 that add up to 0.
+
+    Twice as wide as high: Equalize leaves images of fewer than 256 pixels as they are.
+    """
+    phases = torch.tensor([0.0, 2.0, 4.0]) * math.pi / 3
+    colour_BC = torch.cos(angle_B[:, None] - phases)
+    return colour_BC[:, :, None, None].expand(-1, 3, side, 2 * side)
 
 
-def hues(seed: int) -> tuple[Pair, Pair]:
-    """Spots of six hues, equally bright and saturated, on grey."""
+def hues(seed: int, side: int = 16) -> tuple[Pair, Pair]:
+    """Even images of six hues, equally bright and saturated, with noise."""
     noise, labels = start(seed, 6)
     angle = labels * math.pi / 3 + 0.15 * torch.randn(len(labels), generator=noise)
-    phases = torch.tensor([0.0, 2.0, 4.0]) * math.pi / 3
-    colour_BC = torch.cos(angle[:, None] - phases)
-    images = 120 + 90 * blobs(noise) * colour_BC[:, :, None, None]
+    images = 125 + 70 * flat_colour(angle, side)
+    return halves(images + 25 * torch.randn(images.shape, generator=noise), labels)
+
+
+def saturations(seed: int, side: int = 16) -> tuple[Pair, Pair]:
+    """Even images of any hue and four saturations, with noise."""
+    noise, labels = start(seed, 4)
+    angle = 2 * math.pi * torch.rand(len(labels), generator=noise)
+    images = 125 + (12 + 25 * labels[:, None, None, None]) * flat_colour(angle, side)
     return halves(images + 12 * torch.randn(images.shape, generator=noise), labels)
 
 
-def saturations(seed: int) -> tuple[Pair, Pair]:
-    """Spots of one hue (any) and four saturations."""
+def textures(seed: int, side: int = 16) -> tuple[Pair, Pair]:
+    """Four textures three grey levels high, in the lowest bits: five bits show none of them."""
     noise, labels = start(seed, 4)
-    angle = 2 * math.pi * torch.rand(len(labels), generator=noise)
-    phases = torch.tensor([0.0, 2.0, 4.0]) * math.pi / 3
-    colour_BC = torch.cos(angle[:, None] - phases) * (0.15 + 0.28 * labels[:, None])
-    images = 125 + 100 * blobs(noise) * colour_BC[:, :, None, None]
-    return halves(images + 6 * torch.randn(images.shape, generator=noise), labels)
+    y, x = grid(side)
+    waves = torch.stack([x % 4 < 2, y % 4 < 2, (x + y) % 4 < 2, (x // 2 + y // 2) % 2 < 1])
+    shift = torch.randint(0, 4, (len(labels), 2), generator=noise).tolist()
+    texture = torch.stack(
+        [waves[c].roll(by, (0, 1)) for c, by in zip(labels.tolist(), shift, strict=True)]
+    )
+    level = 4 + 16 * torch.randint(6, 10, (len(labels), 1, 1), generator=noise)
+    return halves((level + 6 * texture - 3.0).unsqueeze(1), labels)
 
 
-def shades(seed: int) -> tuple[Pair, Pair]:
-    """Even grey images of six levels, six apart: four bits cannot tell most of them."""
-    noise, labels = start(seed, 6)
-    level = 110 + 6 * labels
-    images = level[:, None, None, None] + torch.randn(len(labels), 3, 16, 16, generator=noise)
-    return halves(images, labels)
-
-
-def brightness(seed: int) -> tuple[Pair, Pair]:
+def brightness(seed: int, side: int = 16) -> tuple[Pair, Pair]:
     """Textures of five brightnesses."""
     noise, labels = start(seed, 5)
     level = (60 + 28 * labels)[:, None, None, None]
-    texture = 25 * torch.randn(len(labels), 1, 16, 16, generator=noise)
-    return halves((level + texture).expand(-1, 3, -1, -1), labels)
+    texture = 25 * torch.randn(len(labels), 1, side, 2 * side, generator=noise)
+    return halves(level + texture, labels)
 
 
-def orientations(seed: int) -> tuple[Pair, Pair]:
+def orientations(seed: int, side: int = 16) -> tuple[Pair, Pair]:
     """Waves of any phase in six directions, 30 degrees apart."""
     noise, labels = start(seed, 6)
     angle = (labels + 0.3 * (torch.rand(len(labels), generator=noise) - 0.5)) * math.pi / 6
     phase = 2 * math.pi * torch.rand(len(labels), 1, 1, generator=noise)
-    y, x = torch.meshgrid(torch.arange(16), torch.arange(16), indexing="ij")
+    y, x = grid(side)
     along = torch.cos(angle)[:, None, None] * x + torch.sin(angle)[:, None, None] * y
     images = 127 + 80 * torch.sin(1.2 * along + phase)
-    images = (images + 20 * torch.randn(images.shape, generator=noise)).unsqueeze(1)
-    return halves(images.expand(-1, 3, -1, -1), labels)
+    return halves((images + 20 * torch.randn(images.shape, generator=noise)).unsqueeze(1), labels)
 
 
-def places(seed: int) -> tuple[Pair, Pair]:
+def places(seed: int, side: int = 16) -> tuple[Pair, Pair]:
     """A spot at any height, in one of four columns."""
     noise, labels = start(seed, 4)
-    center_x = 3 + 3.3 * labels + 0.5 * torch.randn(len(labels), generator=noise)
-    center_y = 3 + 10 * torch.rand(len(labels), generator=noise)
-    y, x = torch.meshgrid(torch.arange(16), torch.arange(16), indexing="ij")
+    wobble = 0.03 * torch.randn(len(labels), generator=noise)
+    center_x = side * (0.2 + 0.2 * labels + wobble)
+    center_y = side * (0.2 + 0.6 * torch.rand(len(labels), generator=noise))
+    y, x = grid(side)
     square = (x - center_x[:, None, None]) ** 2 + (y - center_y[:, None, None]) ** 2
     images = 40 + 180 * torch.exp(-square / 5).unsqueeze(1)
     return halves(images + 15 * torch.randn(images.shape, generator=noise), labels)
@@ -147,7 +157,7 @@ def places(seed: int) -> tuple[Pair, Pair]:
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    data: Callable[[int], tuple[Pair, Pair]]
+    data: Data
     rise: tuple[str, ...] = ()
     fall: tuple[str, ...] = ()
 
@@ -155,16 +165,43 @@ class Case:
 CASES = {
     "rotated": Case(data=changed_by("Rotate", 15, 30), rise=("Rotate",)),
     "shifted": Case(data=changed_by("TranslateX", 0.15, 0.3), rise=("TranslateX",)),
+    "hues": Case(data=hues, fall=("Invert", "Solarize", "Equalize", "AutoContrast")),
     "shifted_down": Case(data=changed_by("TranslateY", 0.15, 0.3), rise=("TranslateY",)),
     "sheared": Case(data=changed_by("ShearX", 0.2, 0.3), rise=("ShearX",)),
     "inverted": Case(data=changed_by("Invert"), rise=("Invert",)),
     "darkened": Case(data=changed_by("Brightness", 0.1, 0.3), rise=("Brightness",)),
     "flattened": Case(data=changed_by("Contrast", 0.1, 0.3), rise=("Contrast",)),
     "solarized": Case(data=changed_by("Solarize", 64, 192), rise=("Solarize",)),
-    "hues": Case(data=hues, fall=("Invert", "Solarize", "Equalize")),
-    "saturations": Case(data=saturations, fall=("Color",)),
-    "shades": Case(data=shades, fall=("Posterize",)),
-    "brightness": Case(data=brightness, fall=("Brightness", "Invert", "Equalize")),
-    "orientations": Case(data=orientations, fall=("Rotate", "ShearX", "ShearY")),
+    "saturations": Case(data=saturations, fall=("Color", "AutoContrast")),
+    "textures": Case(data=textures, fall=("Posterize",)),
+    "brightness": Case(data=brightness, fall=("Brightness", "Invert", "Equalize", "AutoContrast")),
+    "orientations": Case(data=orientations, fall=("Rotate",)),
     "places": Case(data=places, fall=("TranslateX",)),
 }
+QUICK = ("rotated", "shifted", "hues")
+
+
+def check(case: Case, seed: int, side: int) -> None:
+    """What should rise is among the three likeliest operations, and twice as likely as at the
+    start; what should fall is in the lower half, and half as likely.
+    """
+    train, val = case.data(seed, side)
+    rate = dada.search(train, val, seed=seed, device="cpu").policy.op_probabilities()
+    ranked = sorted(rate, key=lambda name: -rate[name])
+    seen = {name: f"#{ranked.index(name) + 1}, {rate[name]:.3f}" for name in ranked}
+    for name in case.rise:
+        assert ranked.index(name) < 3 and rate[name] > 2 * UNIFORM_RATE, seen
+    for name in case.fall:
+        assert ranked.index(name) >= 8 and rate[name] < UNIFORM_RATE / 2, seen
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_the_planted_answer_is_found(name):
+    check(CASES[name], seed=0, side=12)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("name", CASES)
+def test_the_planted_answer_is_found_again(name, seed):
+    check(CASES[name], seed, side=16 if name in QUICK else 12)

@@ -58,6 +58,8 @@ def search(
     if out is not None:
         check_run_path(out, resume=resume)
     target = resolve_device(device)
+    if not abs(seed) < 2**62:  # torch takes 64 bits
+        raise ValueError(f"seed should be smaller than 2^62, got {seed}")
     # Mistakes first: reading the data may take minutes.
     config = search_config(preset, **settings)
     SearchSpace.named(
