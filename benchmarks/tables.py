@@ -15,6 +15,10 @@ ROOT = Path(__file__).parent.parent
 START, END = "<!-- ops table -->\n", "<!-- end -->"
 
 
+def _times(ratio: float) -> str:
+    return f"{ratio:,.0f}x" if ratio >= 10 else f"{ratio:.2g}x"
+
+
 def ops_table() -> str:
     lines = [
         "| | 32x32 | 224x224 | of the fastest peer, 32 / 224 |",
@@ -30,7 +34,7 @@ def ops_table() -> str:
             by_name.setdefault(row["contender"], {})[row["side"]] = row
         for contender, sides in by_name.items():
             speeds = " | ".join(f"{sides[side]['images_per_second']:,.0f}" for side in (32, 224))
-            times = " / ".join(f"{sides[side]['times_fastest_peer']:.2g}x" for side in (32, 224))
+            times = " / ".join(_times(sides[side]["times_fastest_peer"]) for side in (32, 224))
             lines.append(f"| {contender} | {speeds} | {times} |")
     return "\n".join(lines) + "\n"
 
