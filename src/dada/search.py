@@ -78,11 +78,11 @@ def search_step(
         # A weight that the network does not use has no gradient, and no part in this.
         weights = {n: w for n, w in trainable_weights(model).items() if w.grad is not None}
         train_grads = {name: _gradient(weight) for name, weight in weights.items()}
-        # 4. The virtual step w' = w - zeta grad, and the validation gradient there (eq. 13).
+        # 4. The virtual step w' = w - zeta grad, and the validation gradient there (eq. 17).
         val_grad, _ = virtual_val_grad(
             model, weights, train_grads, lr, normalise(val_images), val_labels
         )
-        # 5. What every augmented image does to the validation loss (eq. 14, 15).
+        # 5. What every augmented image does to the validation loss (eq. 18, 19).
         cost = _cost(state, weights, val_grad, lr, views_BCHW, normalise(clean_BCHW), labels_VB)
         # 6. The gradient of the expected cost, by the chosen estimator; the policy moves.
         _move_policy(state, draw, cost, stages, views_BCHW)
