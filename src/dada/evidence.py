@@ -88,14 +88,13 @@ class Evidence(nn.Module):
         """Write the policy that the evidence so far supports."""
         typical = self.op.mean.abs().median()
         scale = torch.maximum(typical, SCALE_IN_ERRORS * self.op.error().median()).clamp(min=1e-12)
-        bin_score_OM = _score(self.bin, scale)
+        bin_score_OM = _bounded(_score(self.bin, scale))
         bin_prob_OM = torch.softmax(-bin_score_OM, dim=1)
         # An operation that helps at the magnitudes that will be drawn is worth that; one that is
         # only less harmful there is still worth what it is over its whole range.
         score_O = _score(self.op, scale)
         chosen_O = score_O + (bin_prob_OM * bin_score_OM).sum(1)
-        score_O = torch.where(chosen_O < 0, chosen_O, score_O)
-        score_O = score_O.clamp(-LARGEST_SCORE, LARGEST_SCORE)
+        score_O = _bounded(torch.where(chosen_O < 0, chosen_O, score_O))
         parameters.apply_prob_NK.copy_(torch.sigmoid(-score_O)[self.op_index_NK])
         parameters.subpolicy_logits_N.copy_(
             -score_O[self.op_index_NK].sum(1) - self._pair_score_N(scale)
@@ -112,7 +111,7 @@ class Evidence(nn.Module):
         residual.mean.copy_(self.pair.mean - (expected_N - expected_N.mean()))
         residual.squares.copy_(self.pair.squares)
         # Of 105 pairs five pass two standard errors by chance: ask twice as much of each.
-        return _score(residual, scale, noise_z=2 * NOISE_Z)
+        return _bounded(_score(residual, scale, noise_z=2 * NOISE_Z))
 
     def table(self, space: SearchSpace) -> list[dict[str, float | str]]:
         """For people: what was measured of every operation, in the order of its effect."""
@@ -129,4 +128,9 @@ def _score(evidence: RunningMean, scale: Tensor, noise_z: float = NOISE_Z) -> Te
     error = evidence.error().clamp(min=1e-12)
     shrink = (1 - (noise_z * error / evidence.mean).square()).clamp(min=0)
     shrink = torch.where(evidence.mean == 0, 0.0, shrink)
-    return (evidence.mean * shrink / scale).clamp(-LARGEST_SCORE, LARGEST_SCORE)
+    return evidence.mean * shrink / scale
+
+
+def _bounded(score: Tensor) -> Tensor:
+    """Within LARGEST_SCORE, and still in order: two strong operations do not become equal."""
+    return LARGEST_SCORE * torch.tanh(score / LARGEST_SCORE)
