@@ -298,12 +298,3 @@ def test_the_state_survives_a_round_trip():
     one, other = conclude(evidence).state_dict(), conclude(restored).state_dict()
     assert all(torch.equal(one[name], other[name]) for name in one)
     assert int(restored.op.count) == 11
-
-
-def test_the_table_is_in_the_order_of_the_effects():
-    effect_OM = torch.linspace(1, -1, len(NAMES))[:, None].expand(-1, BINS)
-    rows = gather(effects_of(effect_OM), seed=10, steps=60).table(SPACE)
-    assert sorted(str(row["op"]) for row in rows) == sorted(NAMES)
-    effects = [float(row["effect"]) for row in rows]
-    assert effects == sorted(effects) and effects[0] < -0.5 < 0.5 < effects[-1]
-    assert all(0 < float(row["error"]) < 0.5 for row in rows)

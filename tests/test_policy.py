@@ -143,13 +143,11 @@ def test_a_failing_write_leaves_the_old_file(tmp_path, monkeypatch):
         dataclasses.replace(a_policy(), provenance={"loss": math.nan}).save(path)
     assert path.read_bytes() == before
 
-    def full_disk(self, *args, **kwargs):
-        with open(self, "w") as half:
-            half.write("{")
+    def full_disk(descriptor):
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "write_text", full_disk)
+        patch.setattr("os.fsync", full_disk)  # when the text is written beside, not yet renamed
         with pytest.raises(OSError, match="No space left"):
             Policy.load("dada-cifar10").save(path)
     assert path.read_bytes() == before

@@ -89,7 +89,7 @@ def few_threads(device: torch.device, elements: int) -> Iterator[None]:
     """On a CPU, one thread for work that is too small to share, or with one other core at most.
 
     Threads wait for each other by spinning. When another process wants the second core, a search
-    on 8x8 images with two threads takes 25 times as long as with one, on 32x32 images 5 times.
+    with two threads is many times slower than with one.
     """
     before = torch.get_num_threads()
     small = elements < SMALL_BATCH_ELEMENTS or (os.cpu_count() or 1) <= 2

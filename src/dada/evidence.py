@@ -113,15 +113,6 @@ class Evidence(nn.Module):
         # Of 105 pairs five pass two standard errors by chance: ask twice as much of each.
         return _bounded(_score(residual, scale, noise_z=2 * NOISE_Z))
 
-    def table(self, space: SearchSpace) -> list[dict[str, float | str]]:
-        """For people: what was measured of every operation, in the order of its effect."""
-        error_O, mean_O = self.op.error(), self.op.mean
-        rows = [
-            {"op": op.name, "effect": float(mean_O[i]), "error": float(error_O[i])}
-            for i, op in enumerate(space.ops)
-        ]
-        return sorted(rows, key=lambda row: row["effect"])  # type: ignore[arg-type,return-value]
-
 
 def _score(evidence: RunningMean, scale: Tensor, noise_z: float = NOISE_Z) -> Tensor:
     """Effects in units of `scale`, those within the noise at zero (the non-negative garrote)."""

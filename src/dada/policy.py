@@ -16,6 +16,7 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dada.runlog import write_text
 from dada.space import SPACES
 
 if TYPE_CHECKING:
@@ -132,15 +133,9 @@ class Policy:
         return json.dumps(content, indent=1, allow_nan=False) + "\n"
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the file beside, then rename, so that no half-written policy is ever left."""
-        path = Path(path)
-        beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-        try:
-            beside.write_text(self.to_json(), encoding="utf-8")
-            beside.replace(path)
-        finally:
-            beside.unlink(missing_ok=True)
-        return path
+        """Write the file whole or not at all."""
+        write_text(path, self.to_json())
+        return Path(path)
 
     @classmethod
     def load(cls, source: str | os.PathLike[str]) -> Policy:

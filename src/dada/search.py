@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dada.augment import augment_stages, cover_square, crop_and_flip
+from dada.augment import augment, augment_stages, cover_square, crop_and_flip
 from dada.config import SearchConfig
 from dada.data import Part, Split
 from dada.hypergradient import HYPERGRADIENTS, Cost, trainable_weights, virtual_val_grad
@@ -66,7 +66,11 @@ def search_step(
         state.sampling, len(labels_VB), draws=config.draws, generator=state.noise
     )
     # 2. The augmented images x^ = s(x), normalised.
-    stages = augment_stages(clean_BCHW, state.space, draw, state.sampling.magnitude_NK)
+    magnitude_NK = state.sampling.magnitude_NK
+    if state.reads_pixels:  # the images between the operations are asked for in step 6
+        stages = augment_stages(clean_BCHW, state.space, draw, magnitude_NK)
+    else:
+        stages = [clean_BCHW, augment(clean_BCHW, state.space, draw, magnitude_NK)]
     views_BCHW = cover_square(normalise(stages[-1]), config.base.cutout, state.noise)
     # 3. The gradient of the training loss: computed once, for the virtual step and the real one.
     state.weight_optimizer.zero_grad(set_to_none=True)
@@ -117,10 +121,7 @@ def _cost(
     labels_B: Tensor,
 ) -> ImageCosts:
     config = state.config
-    by_pixel = state.estimator.needs_pixel_effects or config.magnitudes in (
-        "straight_through",
-        "pathwise",
-    )
+    by_pixel = state.reads_pixels
     inner_lr: float | Tensor = lr
     if config.reward == "cosine":
         squares = torch.stack([grad.square().sum() for grad in val_grad.values()])

@@ -69,6 +69,12 @@ class SearchState(nn.Module):
         self.order = generator_on(torch.device("cpu"), seed)  # which images, in which order
         self.noise = generator_on(device, seed + 1)  # everything drawn on the device
 
+    @property
+    def reads_pixels(self) -> bool:
+        """Whether the cost's gradient by pixel is asked for."""
+        by_magnitude = self.config.magnitudes in ("straight_through", "pathwise")
+        return self.estimator.needs_pixel_effects or by_magnitude
+
     def policy_parameters(self) -> PolicyParameters:
         """A policy at the starting point."""
         n, k = self.space.num_subpolicies, self.space.ops_per_subpolicy

@@ -16,8 +16,8 @@ from dada.ops.spec import Op
 from dada.ops.table import BY_NAME
 
 NO_OP = -1
-# On a CPU, four images of 224x224 at a time: temporaries that stay in the cache and in the heap
-# make a policy twice as fast as whole-batch ones.
+# On a CPU, four images of 224x224 at a time: one at a time is slower (benchmarks/ops_profile.py),
+# and all at once needs temporaries several times the batch.
 ELEMENTS_AT_ONCE = 4 * 3 * 224 * 224
 RANGE_TOLERANCE = 1e-6  # 0.3 as float32 lies 1e-8 outside 0.3
 
@@ -117,7 +117,7 @@ def _wanted_rows_(
 
 def _put_rows_(images_BCHW: Tensor, rows: Tensor, done: Tensor) -> None:
     """images_BCHW[rows] = done, eight bytes at a time where an image is that many: torch copies
-    indexed rows element by element, and 14 times faster so at 224x224.
+    indexed rows element by element (benchmarks/ops_profile.py measures what that costs).
     """
     size = images_BCHW[0].numel()
     word = next(

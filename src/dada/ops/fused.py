@@ -1,11 +1,11 @@
 """The same operations on CUDA in two launches, whatever each image is to have done.
 
 A program of the first kernel builds the table of one channel of one image (AutoContrast and
-Equalize only; the others return at once). A program of the second does one block of pixels of
-one image by that image's own formula. Nothing is moved that is not needed: at 224x224 this is
-an order of magnitude faster than running every form over the whole batch with torch.
+Equalize) or its mean (Contrast); for the others it returns at once. A program of the second does
+one block of pixels of one image by that image's own formula. Nothing is moved that is not needed:
+running every form over the whole batch with torch is far slower (benchmarks/ops.py).
 
-Operations of other forms (a user's own row) run with torch before, on the rows that want them.
+Operations of other forms (a user's own row) run with torch before, over all images.
 """
 
 from __future__ import annotations

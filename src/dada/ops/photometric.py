@@ -24,7 +24,7 @@ def histogram(images_BCHW: Tensor) -> Tensor:
     """Counts of the 256 grey levels of every channel of every image, histogram_BC256."""
     b, c, h, w = images_BCHW.shape
     if images_BCHW.device.type == "cpu":
-        # bincount over disjoint ranges is 1.4x faster than scatter_add on a CPU.
+        # Over disjoint ranges; on a CPU faster than scatter_add, on CUDA it would synchronise.
         start = torch.arange(0, b * c * 256, 256, dtype=torch.int32).view(b, c, 1, 1)
         flat = images_BCHW.to(torch.int32).add_(start).view(-1)
         return torch.bincount(flat, minlength=b * c * 256).view(b, c, 256)
@@ -150,7 +150,7 @@ class Blend:
         duller = self.degenerate(images_BCHW)
         mixed = images_BCHW.to(torch.float32).sub_(duller)
         mixed.mul_(per_image(value_B.to(torch.float32))).add_(duller).clamp_(0, 255)
-        # Through int16: torch converts float to uint8 one element at a time, 4x slower.
+        # Through int16: torch converts float to uint8 one element at a time.
         return mixed.to(torch.int16).to(torch.uint8)
 
     def derivative(self, images_BCHW: Tensor, value_B: Tensor) -> Tensor:
