@@ -21,7 +21,7 @@ import torch
 import dada.runlog
 from dada.runlog import RunLog, check_run_path, read_log, to_toml, versions, write_text
 
-SOURCE = str(Path(dada.runlog.__file__).parents[1])
+SOURCE = str(Path(dada.runlog.__file__).parents[2])
 
 
 def snapshot(path: Path) -> dict[str, bytes]:

@@ -1,24 +1,33 @@
-"""dada.search() as users call it."""
+"""dada.search() and dada.train() as users call them."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
 
-from dada import models
-from dada.config import BASES, Base, SearchConfig, search_config
-from dada.data import Split, load, split_off_validation
-from dada.engine import few_threads, resolve_device, seeded
+from dada import baselines, models, recipes
+from dada.config import BASES, Base, SearchConfig, TrainConfig, search_config, train_config
+from dada.data import Split, judged, load, split_off_validation
+from dada.engine import Ranks, fitting, joined, out_of_memory_named, resolve_device
 from dada.policy import Policy
-from dada.runlog import RunLog, check_run_path, read_log
+from dada.runlog import RunLog, check_run_path, read_log, read_summary, read_weights
+from dada.scores import Scores
 from dada.search import search as run_search
+from dada.search import try_step as searching_step
 from dada.space import SearchSpace
+from dada.train import Job
+from dada.train import train as run_training
+from dada.train import try_step as training_step
+
+Config = TypeVar("Config", SearchConfig, TrainConfig)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,12 +46,14 @@ def search(
     model: str | nn.Module | None = None,
     preset: str = "dada",
     *,
+    recipe: str | None = None,
     verify: bool = True,
     seed: int = 0,
     out: str | os.PathLike[str] | None = None,
     resume: bool = False,
     device: str = "auto",
     image_size: int | tuple[int, int] | None = None,
+    graph: bool = True,
     on_start: Callable[[Split, SearchConfig, str], None] | None = None,
     on_epoch: Callable[[dict[str, Any], int], None] | None = None,
     **settings: Any,
@@ -51,53 +62,52 @@ def search(
 
     `train_data` is anything `dada.data.load` reads: a name, a folder, a dataset of (image, label),
     or a pair of tensors. Without `val_data`, half of it is set aside to judge on. `model` is a
-    name, or a network of one's own that returns logits. `settings` are those of `SearchConfig`.
+    name, or a network of one's own that returns logits. `settings` are those of `SearchConfig`,
+    over those of the preset or of a recipe of the paper.
     `verify` has no effect yet: the policy has not been compared with the free ones
     (`policy.provenance["verification"]` is None).
     """
     if out is not None:
         check_run_path(out, resume=resume)
     target = resolve_device(device)
-    if not abs(seed) < 2**62:  # torch takes 64 bits
-        raise ValueError(f"seed should be smaller than 2^62, got {seed}")
+    _check_seed(seed)
     # Mistakes first: reading the data may take minutes.
+    chosen = None if recipe is None else recipes.named(recipe, wants="search")
+    wants_auto = _wants_auto(settings)
     config = search_config(preset, **settings)
+    if chosen is not None:
+        assert chosen.search is not None
+        given = {name: value for name, value in settings.items() if value is not None}
+        config = replace(chosen.search, **given)
     SearchSpace.named(
         config.space, ops_per_subpolicy=config.ops_per_subpolicy, exclude=config.exclude
     )
     split = load(train_data, val_source=val_data, image_size=image_size, seed=seed)
-    if settings.get("base") is None:
-        config = replace(config, base=BASES.get(split.name.partition(":")[0], Base()))
+    if chosen is not None:
+        split = chosen.reduced(split, seed)
+    elif settings.get("base") is None:
+        config = replace(config, base=_base_of(split))
     if split.val is None:
         split = split_off_validation(split, config.val_fraction, seed)
-    name = model if isinstance(model, str) else type(model).__name__
-    if model is None:
-        name = models.default_model(target.type, split.image_size)
-    network = (
-        model
-        if isinstance(model, nn.Module)
-        else models.build(name, split.num_classes, split.channels, split.image_size, seed=seed)
-    )
-    if isinstance(model, nn.Module):  # one by name was checked when it was built
-        example = torch.zeros(2, split.channels, *split.image_size, device=target)
-        models.check_logits(network.to(target), example, split.num_classes)
+    network, name = _network(model or (chosen.model if chosen else None), split, target, seed)
+    if wants_auto:
+        config = _with_room(
+            config, lambda fit: searching_step(split, network, fit, target), split.image_size
+        )
     if on_start is not None:
         on_start(split, config, name)
-    run = None
-    if out is not None:
-        run = RunLog(out, resume=resume)
-        facts = {"data": split.name, "fingerprint": split.fingerprint, "model": name, "seed": seed}
-        run.config({"command": "search", **facts, "device": target.type, "search": asdict(config)})
-        if run.finished:
+    facts = {"data": split.name, "fingerprint": split.fingerprint, "model": name, "seed": seed}
+    facts |= {"command": "search", "device": target.type}
+    with joined(target) as ranks, out_of_memory_named(config.batch_size, split.image_size):
+        run = _open(out, resume, ranks, {**facts, "search": asdict(config)})
+        if ranks.same(run is not None and run.finished):
+            path = Path(os.fspath(out or ""))
             return Result(
-                policy=Policy.load(run.path),
-                history=read_log(run.path),
-                seconds=float(run.summary["seconds"]),
-                out=run.path,
+                policy=Policy.load(path),
+                history=read_log(path),
+                seconds=float(read_summary(path)["seconds"]),
+                out=path,
             )
-    height, width = split.image_size
-    elements = config.batch_size * split.channels * height * width
-    with seeded(seed, target), few_threads(target, elements):
         found = run_search(
             split,
             network,
@@ -106,14 +116,189 @@ def search(
             device=target,
             run=run,
             model_name=name,
-            on_epoch=on_epoch,
+            on_epoch=on_epoch if ranks.rank == 0 else None,
+            graph=graph,
+            ranks=ranks,
         )
-    if run is not None:
-        run.save_text("policy.json", found.policy.to_json())
-        run.finish({"seconds": round(found.seconds, 2)})
+        if run is not None:
+            run.save_text("policy.json", found.policy.to_json())
+            run.finish({"seconds": round(found.seconds, 2)})
     return Result(
         policy=found.policy,
         history=found.history,
         seconds=found.seconds,
-        out=None if run is None else run.path,
+        out=None if out is None else Path(out),
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trained:
+    """A trained network, how good it is, and where it was written."""
+
+    model: nn.Module
+    scores: Scores
+    history: list[dict[str, Any]]
+    seconds: float
+    images_per_second: float
+    classes: tuple[str, ...]
+    out: Path | None = None
+
+
+def train(
+    data: Any = None,
+    policy: str | os.PathLike[str] | Policy = "none",
+    model: str | nn.Module | None = None,
+    *,
+    recipe: str | None = None,
+    seed: int = 0,
+    out: str | os.PathLike[str] | None = None,
+    resume: bool = False,
+    device: str = "auto",
+    image_size: int | tuple[int, int] | None = None,
+    graph: bool = True,
+    on_start: Callable[[Split, TrainConfig, str], None] | None = None,
+    on_epoch: Callable[[dict[str, Any], int], None] | None = None,
+    **settings: Any,
+) -> Trained:
+    """Train a network under a policy, and judge it on images it has not seen.
+
+    Judged on the test images, else on the validation images, else on a fifth of the training
+    images that is set aside. `settings` are those of `TrainConfig`, over the defaults or over
+    those of a recipe of the paper.
+    """
+    if out is not None:
+        check_run_path(out, resume=resume)
+    target = resolve_device(device)
+    _check_seed(seed)
+    chosen = None if recipe is None else recipes.named(recipe, wants="train")
+    start = TrainConfig() if chosen is None or chosen.train is None else chosen.train
+    wants_auto = _wants_auto(settings)
+    config = train_config(start, **settings)
+    loaded = policy if isinstance(policy, Policy) else Policy.load(policy)
+    source = load(
+        data,
+        image_size=image_size,
+        seed=seed,
+        in_memory=False if config.base.resized_crop else "auto",
+    )
+    split, judge = judged(source, seed)
+    if chosen is None and settings.get("base") is None:
+        config = replace(config, base=_base_of(split))
+    name_of_policy = policy if isinstance(policy, str) else str(loaded.provenance.get("name"))
+    config = replace(config, base=baselines.base_for(name_of_policy, config.base, split.image_size))
+    network, name = _network(model or (chosen.model if chosen else None), split, target, seed)
+    if wants_auto:
+        job = Job(
+            split=split,
+            model=network,
+            policy=loaded,
+            config=config,
+            seed=seed,
+            device=target,
+            judge=judge,
+        )
+        config = _with_room(
+            config, lambda fit: training_step(replace(job, config=fit)), split.image_size
+        )
+    if on_start is not None:
+        on_start(split, config, name)
+    facts = {"data": split.name, "fingerprint": split.fingerprint, "model": name, "seed": seed}
+    digest = hashlib.sha256(loaded.to_json().encode()).hexdigest()
+    facts |= {"command": "train", "device": target.type, "policy": digest}
+    with joined(target) as ranks, out_of_memory_named(config.batch_size, split.image_size):
+        run = _open(out, resume, ranks, {**facts, "train": asdict(config)})
+        if ranks.same(run is not None and run.finished):
+            return _trained_before(Path(os.fspath(out or "")), network.to(target), split)
+        if run is not None:
+            run.save_text("policy.json", loaded.to_json())
+        result = run_training(
+            split,
+            network,
+            loaded,
+            config,
+            seed=seed,
+            device=target,
+            judge=judge,
+            run=run,
+            on_epoch=on_epoch if ranks.rank == 0 else None,
+            graph=graph,
+            ranks=ranks,
+        )
+        if run is not None:
+            run.save_weights("model.safetensors", result.model.state_dict())
+            facts = {"images_per_second": round(result.images_per_second)}
+            run.save_text("scores.json", json.dumps(asdict(result.scores), indent=2) + "\n")
+            run.finish({"seconds": round(result.seconds, 2), **facts})
+    return Trained(
+        model=result.model,
+        scores=result.scores,
+        history=result.history,
+        seconds=result.seconds,
+        images_per_second=result.images_per_second,
+        classes=split.classes,
+        out=None if out is None else Path(out),
+    )
+
+
+def _trained_before(path: Path, network: nn.Module, split: Split) -> Trained:
+    """What a finished run has on disk."""
+    network.load_state_dict(read_weights(path / "model.safetensors"))
+    summary = read_summary(path)
+    return Trained(
+        model=network,
+        scores=Scores(**json.loads((path / "scores.json").read_text(encoding="utf-8"))),
+        history=read_log(path),
+        seconds=float(summary["seconds"]),
+        images_per_second=float(summary["images_per_second"]),
+        classes=split.classes,
+        out=path,
+    )
+
+
+def _open(
+    out: str | os.PathLike[str] | None, resume: bool, ranks: Ranks, facts: dict[str, Any]
+) -> RunLog | None:
+    """The run directory, which the first process alone writes to."""
+    if out is None or ranks.rank > 0:
+        return None
+    run = RunLog(out, resume=resume)
+    run.config(facts)
+    return run
+
+
+def _wants_auto(settings: dict[str, Any]) -> bool:
+    """Whether the batch size is to be found; then the setting is left as it is until it is."""
+    if settings.get("batch_size") != "auto":
+        return False
+    settings["batch_size"] = None
+    return True
+
+
+def _with_room(
+    config: Config, attempt: Callable[[Config], None], image_size: tuple[int, int]
+) -> Config:
+    """The largest batch size up to the usual one with which a step fits on the card."""
+    with out_of_memory_named(1, image_size):
+        size = fitting(config.batch_size, lambda size: attempt(replace(config, batch_size=size)))
+    return replace(config, batch_size=size)
+
+
+def _check_seed(seed: int) -> None:
+    if not abs(seed) < 2**62:  # torch takes 64 bits
+        raise ValueError(f"seed should be smaller than 2^62, got {seed}")
+
+
+def _base_of(split: Split) -> Base:
+    return BASES.get(split.name.partition(":")[0], Base())
+
+
+def _network(
+    model: str | nn.Module | None, split: Split, device: torch.device, seed: int
+) -> tuple[nn.Module, str]:
+    """A network for these images, and its name."""
+    if isinstance(model, nn.Module):
+        example = torch.zeros(2, split.channels, *split.image_size, device=device)
+        models.check_logits(model.to(device), example, split.num_classes)
+        return model, type(model).__name__
+    name = model or models.default_model(device.type, split.image_size)
+    return models.build(name, split.num_classes, split.channels, split.image_size, seed=seed), name

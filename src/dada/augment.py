@@ -5,8 +5,9 @@ Letters: B images, C channels, H height, W width, N sub-policies, K operations i
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
@@ -14,6 +15,8 @@ from torch import Tensor, nn
 
 from dada import ops
 from dada.config import Base
+from dada.engine import ALONE, Ranks
+from dada.policy import Policy
 from dada.space import Draw, SearchSpace
 
 
@@ -70,15 +73,88 @@ def augment_stages(
     return stages
 
 
+@dataclass(frozen=True)
+class PolicyTables:
+    """A policy as tensors to draw from; shorter sub-policies are filled up with nothing."""
+
+    cumulative_N: Tensor
+    op_index_NK: Tensor
+    rows_NK3: Tensor  # probability, and the low and high end of the magnitude
+
+    @classmethod
+    def of(cls, policy: Policy, space: SearchSpace, device: torch.device) -> PolicyTables:
+        index = {op.name: i for i, op in enumerate(space.ops)}
+        longest = max((len(subpolicy.ops) for subpolicy in policy.subpolicies), default=0)
+        rows = []
+        for subpolicy in policy.subpolicies:
+            row = [(index[s.op], s.probability, *s.magnitude_range) for s in subpolicy.ops]
+            rows.append(row + [(ops.NO_OP, 0.0, 0.0, 0.0)] * (longest - len(row)))
+        table_NK4 = torch.tensor(rows, dtype=torch.float64).view(len(rows), longest, 4)
+        weights = [subpolicy.weight for subpolicy in policy.subpolicies]
+        cumulative = torch.tensor(weights, dtype=torch.float64).cumsum(0)
+        cumulative[-1:] = math.inf  # whatever is left by rounding goes to the last one
+        return cls(
+            cumulative.to(device),
+            table_NK4[..., 0].long().to(device),
+            table_NK4[..., 1:].contiguous().to(device),
+        )
+
+    def augment(
+        self,
+        images_BCHW: Tensor,
+        space: SearchSpace,
+        generator: torch.Generator | None,
+        ranks: Ranks = ALONE,
+    ) -> Tensor:
+        """A draw for every image, applied; few launches, none of which waits for the device."""
+        b, k = len(images_BCHW), self.op_index_NK.shape[1]
+        if not len(self.cumulative_N):
+            return images_BCHW
+        numbers = ranks.uniform(b, 1 + 5 * k, images_BCHW.device, generator, torch.float64)
+        position_B1, numbers_BK5 = numbers.split([1, 5 * k], dim=1)
+        fires, between, direction, *center = numbers_BK5.view(b, k, 5).unbind(-1)
+        # Looking a number up in the running sum does not synchronise; torch.multinomial does.
+        position_B = position_B1.squeeze(1).contiguous()
+        chosen_B = torch.searchsorted(self.cumulative_N, position_B, right=True)
+        probability, low, high = self.rows_NK3[chosen_B].unbind(-1)
+        return apply_steps(
+            images_BCHW,
+            space,
+            self.op_index_NK[chosen_B],
+            fires < probability,
+            torch.lerp(low, high, between),
+            torch.where(direction < 0.5, -1.0, 1.0),
+            torch.stack(center, dim=-1),
+        )
+
+
+def before_policy(
+    images_BCHW: Tensor,
+    base: Base,
+    generator: torch.Generator | None = None,
+    ranks: Ranks = ALONE,
+) -> Tensor:
+    """What every training image gets before the policy: crop, flip, and ImageNet's colours."""
+    images_BCHW = crop_and_flip(images_BCHW, base, generator, ranks)
+    if base.jitter:
+        images_BCHW = jitter_colours(images_BCHW, base.jitter, generator, ranks)
+    if base.lighting:
+        images_BCHW = change_lighting(images_BCHW, base.lighting, generator, ranks)
+    return images_BCHW
+
+
 def crop_and_flip(
-    images_BCHW: Tensor, base: Base, generator: torch.Generator | None = None
+    images_BCHW: Tensor,
+    base: Base,
+    generator: torch.Generator | None = None,
+    ranks: Ranks = ALONE,
 ) -> Tensor:
     """Every image padded, cut out at its own place, and mirrored half the time."""
     if not base.crop and not base.flip:
         return images_BCHW
     b, c, h, w = images_BCHW.shape
     device = images_BCHW.device
-    uniform = torch.rand(3, b, generator=generator, device=device)
+    uniform = ranks.uniform(b, 3, device, generator).T
     shift_2B = (uniform[:2] * (2 * base.crop + 1)).long()
     x = torch.arange(w, device=device).expand(b, w)
     if base.flip:
@@ -90,15 +166,72 @@ def crop_and_flip(
     return torch.gather(padded.flatten(2), 2, index.expand(b, c, h * w)).view(b, c, h, w)
 
 
+JITTERED = ("Brightness", "Contrast", "Color")
+
+
+def jitter_colours(
+    images_BCHW: Tensor,
+    strength: float,
+    generator: torch.Generator | None = None,
+    ranks: Ranks = ALONE,
+) -> Tensor:
+    """Brightness, contrast and colour times a factor in 1 +- strength, in an order of its own."""
+    b, device = len(images_BCHW), images_BCHW.device
+    uniform = ranks.uniform(b, 2 * len(JITTERED), device, generator)
+    order_BK = uniform[:, : len(JITTERED)].argsort(dim=1)
+    factor_BK = 1 + strength * (2 * uniform[:, len(JITTERED) :] - 1)
+    nowhere_BK2 = torch.zeros(b, len(JITTERED), 2, dtype=torch.float64, device=device)
+    chosen = tuple(ops.BY_NAME[name] for name in JITTERED)
+    return ops.run(chosen, images_BCHW, order_BK, factor_BK.double(), nowhere_BK2)
+
+
+# Principal components of the colours of ImageNet's training images: (R, G, B), and their
+# deviations, of images in 0..1 (Krizhevsky et al. 2012, as published with many trainers since).
+PRINCIPAL_COLOURS = (
+    (-0.5675, 0.7192, 0.4009),
+    (-0.5808, -0.0045, -0.8140),
+    (-0.5836, -0.6948, 0.4203),
+)
+PRINCIPAL_DEVIATIONS = (0.2175, 0.0188, 0.0045)
+
+
+def change_lighting(
+    images_BCHW: Tensor,
+    strength: float,
+    generator: torch.Generator | None = None,
+    ranks: Ranks = ALONE,
+) -> Tensor:
+    """A colour along the principal components added to the whole image; RGB only."""
+    if images_BCHW.shape[1] != 3:
+        return images_BCHW
+    uniform_B6 = ranks.uniform(len(images_BCHW), 6, images_BCHW.device, generator)
+    # Box and Muller: two uniform numbers make a normal one.
+    radius = (-2 * torch.log1p(-uniform_B6[:, :3])).sqrt()
+    normal_B3 = radius * torch.cos(2 * torch.pi * uniform_B6[:, 3:])
+    # Added up in numbers, not in a tensor from Python's: a CUDA graph may be recording.
+    shifts = [
+        sum(
+            normal_B3[:, k] * (component * deviation * 255 * strength)
+            for k, (component, deviation) in enumerate(zip(row, PRINCIPAL_DEVIATIONS, strict=True))
+        )
+        for row in PRINCIPAL_COLOURS
+    ]
+    shift_B311 = torch.stack(shifts, 1).view(-1, 3, 1, 1)  # type: ignore[arg-type]
+    return (images_BCHW + shift_B311).round_().clamp_(0, 255).to(torch.uint8)
+
+
 def cover_square(
-    images_BCHW: Tensor, side: int, generator: torch.Generator | None = None
+    images_BCHW: Tensor,
+    side: int,
+    generator: torch.Generator | None = None,
+    ranks: Ranks = ALONE,
 ) -> Tensor:
     """The paper's Cutout baseline: a square of the mean colour, after normalising."""
     if not side:
         return images_BCHW
     b, _, h, w = images_BCHW.shape
     device = images_BCHW.device
-    center_B2 = torch.rand(b, 2, generator=generator, device=device)
+    center_B2 = ranks.uniform(b, 2, device, generator)
     left = ((center_B2[:, 0] * w).long() - side // 2).view(b, 1, 1, 1)
     top = ((center_B2[:, 1] * h).long() - side // 2).view(b, 1, 1, 1)
     x = torch.arange(w, device=device)

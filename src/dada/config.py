@@ -23,10 +23,17 @@ class Base:
     crop: int = 0  # random crop after padding this many pixels
     flip: bool = False  # random horizontal flip
     cutout: int = 0  # side of the square covered after normalising
+    # ImageNet's: a random part of 8 to 100% of the picture (from image files only), brightness,
+    # contrast and colour times 1 +- jitter, and a shift along the principal colours.
+    resized_crop: bool = False
+    jitter: float = 0.0
+    lighting: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.crop < 0 or self.cutout < 0:
-            raise ValueError(f"crop and cutout should not be negative, got {self}")
+        if min(self.crop, self.cutout, self.lighting) < 0:
+            raise ValueError(f"crop, cutout and lighting should not be negative, got {self}")
+        if not 0 <= self.jitter <= 0.9:
+            raise ValueError(f"jitter should lie in 0..0.9, got {self.jitter}")
 
 
 # What the paper does to each data set. A user's own images are left as they are: whether a
@@ -36,6 +43,7 @@ BASES = {
     "cifar100": Base(crop=4, flip=True, cutout=16),
     "svhn": Base(cutout=20),
     "svhn-extra": Base(cutout=20),
+    "imagenet": Base(flip=True, resized_crop=True, jitter=0.4, lighting=0.1),
 }
 
 
@@ -74,6 +82,7 @@ class SearchConfig:
     momentum: float = 0.9
     weight_decay: float = 2e-4
     clip: float = 5.0
+    precision: str = "auto"  # of the training passes: bf16 on a GPU, fp32 on a CPU
     val_fraction: float = 0.5
     base: Base = Base()
 
@@ -84,6 +93,7 @@ class SearchConfig:
         _one_of("draws", self.draws, ("image", "batch"))
         _one_of("reward", self.reward, ("cosine", "slope"))
         _one_of("update", self.update, ("evidence", "adam"))
+        _one_of("precision", self.precision, ("auto", "bf16", "tf32", "fp32"))
         _one_of(
             "magnitudes", self.magnitudes, ("straight_through", "pathwise", "distribution", "fixed")
         )
@@ -136,3 +146,58 @@ def search_config(preset: str = "dada", **changes: Any) -> SearchConfig:
         if name not in known:
             raise ValueError(f"unknown setting {name!r}; there are {', '.join(sorted(known))}")
     return replace(PRESETS[preset], **{k: v for k, v in changes.items() if v is not None})
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainConfig:
+    """Settings of a training; the defaults are for a data set that nobody has tuned for.
+
+    `recipes` has the paper's. The learning rate climbs from `lr` to `lr * warmup_factor` over the
+    first epochs, then falls to zero along a cosine, or tenfold at each of `milestones`.
+    """
+
+    epochs: int | None = None  # None: as many as make `least_steps`
+    least_epochs: int = 30
+    least_steps: int = 1500
+    batch_size: int = 128
+    lr: float = 0.05
+    warmup_epochs: float = 3
+    warmup_factor: float = 2.0
+    schedule: str = "cosine"
+    milestones: tuple[float, ...] = (1 / 3, 2 / 3, 8 / 9)  # of all epochs, for schedule "step"
+    momentum: float = 0.9
+    weight_decay: float = 5e-4
+    clip: float = 5.0  # largest norm of the gradient; 0 is none
+    label_smoothing: float = 0.0
+    ema: float = 0.0  # decay of the averaged weights that are judged; 0 judges the last ones
+    precision: str = "auto"  # bf16 on a GPU, fp32 on a CPU
+    compile: bool = False  # torch.compile: a minute at the start, for networks of others
+    base: Base = Base()
+
+    def __post_init__(self) -> None:
+        _one_of("schedule", self.schedule, ("cosine", "step"))
+        _one_of("precision", self.precision, ("auto", "bf16", "tf32", "fp32"))
+        for name in ("batch_size", "lr", "warmup_factor", "least_epochs", "least_steps"):
+            _positive(name, getattr(self, name))
+        if self.epochs is not None:
+            _positive("epochs", self.epochs)
+        for name in ("momentum", "label_smoothing", "ema"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(f"{name} should lie in 0..1, got {getattr(self, name)}")
+        for name in ("warmup_epochs", "weight_decay", "clip"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} should not be negative, got {getattr(self, name)}")
+
+    def epochs_for(self, steps_per_epoch: int) -> int:
+        if self.epochs is not None:
+            return self.epochs
+        return max(self.least_epochs, -(-self.least_steps // steps_per_epoch))
+
+
+def train_config(start: TrainConfig, **changes: Any) -> TrainConfig:
+    """`start` with some settings changed; None leaves a setting as it is."""
+    known = {field.name for field in fields(TrainConfig)}
+    for name in changes:
+        if name not in known:
+            raise ValueError(f"unknown setting {name!r}; there are {', '.join(sorted(known))}")
+    return replace(start, **{k: v for k, v in changes.items() if v is not None})

@@ -206,12 +206,14 @@ class PolicyParameters(nn.Module):
             weight_N = torch.full_like(prob_N, 1 / len(keep))
         else:
             keep, weight_N = list(range(len(prob_N))), prob_N / prob_N.sum()
-        prob_NK = self.apply_prob_NK.cpu()
+        # Read once: on a device every number asked for on its own waits for the device.
+        prob_NK = self.apply_prob_NK.tolist()
+        magnitude_NK = self._magnitudes(space)
         subpolicies = tuple(
             SubPolicy(
                 float(weight_N[n]),
                 tuple(
-                    PolicyOp(name, round(float(prob_NK[n, k]), 6), self._magnitude(space, n, k))
+                    PolicyOp(name, round(prob_NK[n][k], 6), magnitude_NK[n][k])
                     for k, name in enumerate(space.subpolicies[n])
                 ),
             )
@@ -220,28 +222,22 @@ class PolicyParameters(nn.Module):
         sampling = "weighted" if top is None else "uniform"
         return Policy(subpolicies, space.name, sampling, provenance or {})
 
-    def _magnitude(self, space: SearchSpace, n: int, k: int) -> Magnitude:
-        """The magnitude of an op position; of a learned histogram, the uniform law of its mean and
-        spread. In the paper's space m and 1 - m are the same for an op whose sign is random, so
-        those are folded onto their strength first.
-        """
-        op = space.op(space.subpolicies[n][k])
-        if self.magnitude_distribution is None or not op.has_strength:
-            return round(float(self.magnitude_NK[n, k]), 6)
-        bins = self.magnitude_distribution.bins
-        row = self.magnitude_distribution.row_NK[n, k]
-        prob_M = self.magnitude_distribution.prob_RM[row].double().cpu()
-        place_M = (torch.arange(bins, dtype=torch.float64) + 0.5) / bins
-        folded = op.signed and not space.strengths
-        if folded:
-            place_M = (2 * place_M - 1).abs()
-        mean = float(prob_M @ place_M)
-        variance = float(prob_M @ (place_M - mean) ** 2) + ((1 + folded) / bins) ** 2 / 12
-        half = math.sqrt(3 * variance)
-        low, high = max(0.0, mean - half), min(1.0, mean + half)
-        if folded:
-            low, high = 0.5 + low / 2, 0.5 + high / 2
-        return round(low, 6), round(high, 6)
+    def _magnitudes(self, space: SearchSpace) -> list[list[Magnitude]]:
+        """The magnitude of every op position: a number, or what a learned histogram stands for."""
+        magnitude_NK = self.magnitude_NK.tolist()
+        distribution = self.magnitude_distribution
+        prob_RM = [] if distribution is None else distribution.prob_RM.double().tolist()
+        row_NK = [] if distribution is None else distribution.row_NK.tolist()
+        ops = {op.name: op for op in space.ops}
+        return [
+            [
+                _uniform_law(prob_RM[row_NK[n][k]], ops[name].signed and not space.strengths)
+                if distribution is not None and ops[name].has_strength
+                else round(magnitude_NK[n][k], 6)
+                for k, name in enumerate(names)
+            ]
+            for n, names in enumerate(space.subpolicies)
+        ]
 
     def _joint_prob_NE(self) -> Tensor:
         """p(c, b) for every subpolicy and every one of the E = 2^K patterns of its coins."""
@@ -254,3 +250,22 @@ class PolicyParameters(nn.Module):
                 )
             prob_NE.append(prob_N)
         return torch.stack(prob_NE, dim=1)
+
+
+def _uniform_law(prob_M: list[float], folded: bool) -> tuple[float, float]:
+    """The interval whose uniform law has the mean and spread of a histogram over 0..1.
+
+    `folded`: in the paper's space m and 1 - m are the same for an op whose sign is random, so the
+    histogram is folded onto the strength first.
+    """
+    bins = len(prob_M)
+    places = [(i + 0.5) / bins for i in range(bins)]
+    if folded:
+        places = [abs(2 * place - 1) for place in places]
+    mean = sum(p * place for p, place in zip(prob_M, places, strict=True))
+    spread = sum(p * (place - mean) ** 2 for p, place in zip(prob_M, places, strict=True))
+    half = math.sqrt(3 * (spread + ((1 + folded) / bins) ** 2 / 12))
+    low, high = max(0.0, mean - half), min(1.0, mean + half)
+    if folded:
+        low, high = 0.5 + low / 2, 0.5 + high / 2
+    return round(low, 6), round(high, 6)

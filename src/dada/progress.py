@@ -1,4 +1,4 @@
-"""What a person sees while a search runs, and when it has ended."""
+"""What a person sees while a search or a training runs, and when it has ended."""
 
 from __future__ import annotations
 
@@ -7,25 +7,29 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from dada.api import Result
-from dada.config import SearchConfig
+from dada.api import Result, Trained
+from dada.config import SearchConfig, TrainConfig
 from dada.data import Split
 from dada.policy import Policy
 from dada.show import bar
 
 SHOWN = 10  # sub-policies in the closing table
+WORST = 5  # classes in a training's
 
 
-class SearchProgress:
-    """A bar with time left, loss, accuracy, entropy and change; plain lines when not a terminal."""
+class EpochProgress:
+    """A bar with time left and the numbers of the last epoch; plain lines when not a terminal."""
+
+    doing = ""
 
     def __init__(self, console: Console) -> None:
         self.console = console
         self.bar = Progress(
-            TextColumn("searching"),
+            TextColumn(self.doing),
             BarColumn(bar_width=24),
             TextColumn("epoch {task.completed}/{task.total}"),
             TimeElapsedColumn(),
@@ -38,19 +42,18 @@ class SearchProgress:
         self.task: Any = None
         self.last_line = 0.0
 
-    def start(self, split: Split, config: SearchConfig, model: str) -> None:
+    def say(self, split: Split, settings: str) -> None:
         self.console.print(f"data    {split.summary()}", highlight=False, markup=False)
         for note in split.notes:
             self.console.print(f"note    {note}", highlight=False, markup=False)
-        settings = f"{model}; preset {config.preset}, estimator {config.estimator}"
-        self.console.print(f"search  {settings}", highlight=False, markup=False)
+        self.console.print(settings, highlight=False, markup=False)
         self.bar.start()
 
+    def numbers(self, metrics: dict[str, Any]) -> str:
+        raise NotImplementedError
+
     def epoch(self, metrics: dict[str, Any], epochs: int) -> None:
-        numbers = (
-            f"loss {metrics['loss']:.3f}  val accuracy {metrics['val_accuracy']:.3f}  "
-            f"entropy {metrics['entropy']:.2f}  change {metrics['change']:.3f}"
-        )
+        numbers = self.numbers(metrics)
         if self.bar.disable:
             now = time.monotonic()
             if now - self.last_line > 10 or metrics["epoch"] == epochs:  # a log, not a flood
@@ -63,6 +66,72 @@ class SearchProgress:
 
     def stop(self) -> None:
         self.bar.stop()
+
+
+class SearchProgress(EpochProgress):
+    """Loss, accuracy, entropy of the policy and how much it changed."""
+
+    doing = "searching"
+
+    def start(self, split: Split, config: SearchConfig, model: str) -> None:
+        self.say(split, f"search  {model}; preset {config.preset}, estimator {config.estimator}")
+
+    def numbers(self, metrics: dict[str, Any]) -> str:
+        return (
+            f"loss {metrics['loss']:.3f}  val accuracy {metrics['val_accuracy']:.3f}  "
+            f"entropy {metrics['entropy']:.2f}  change {metrics['change']:.3f}"
+        )
+
+
+class TrainProgress(EpochProgress):
+    """The training loss."""
+
+    doing = "training"
+
+    def start(self, split: Split, config: TrainConfig, model: str) -> None:
+        self.say(split, f"train   {model}; batches of {config.batch_size}")
+
+    def numbers(self, metrics: dict[str, Any]) -> str:
+        return f"loss {metrics['loss']:.3f}"
+
+
+def print_trained(trained: Trained, console: Console) -> None:
+    """How good the network is, where it errs most, and the files."""
+    scores = trained.scores
+    title = f"on {scores.images:,} images it had not seen"
+    table = Table(title=title, title_justify="left", show_header=False)
+    table.add_column("")
+    table.add_column("", justify="right")
+    table.add_row("accuracy", f"{scores.accuracy:.2%}")
+    if scores.top5 is not None:
+        table.add_row("among the best five", f"{scores.top5:.2%}")
+    table.add_row("mean accuracy of the classes", f"{scores.balanced_accuracy:.2%}")
+    table.add_row("loss", f"{scores.loss:.4f}")
+    console.print(table)
+    errors = zip(scores.class_error_C, trained.classes, scores.confusion_CC, strict=True)
+    known = ((error, name, row) for error, name, row in errors if error is not None)
+    worst = sorted(known, key=lambda found: -found[0])[:WORST]
+    classes = Table(title="classes with the most errors", title_justify="left")
+    for column in ("class", "", "error", "images", "taken for"):
+        classes.add_column(column)
+    for error, name, row in worst:
+        others = [0 if other == name else n for other, n in zip(trained.classes, row, strict=True)]
+        mistaken = trained.classes[others.index(max(others))] if max(others) else "-"
+        classes.add_row(
+            escape(name), bar(error, 16), f"{error:.1%}", str(sum(row)), escape(mistaken)
+        )
+    console.print(classes)
+    console.print(
+        f"trained in {trained.seconds:.0f} s, {trained.images_per_second:,.0f} images/s",
+        highlight=False,
+    )
+    if trained.out is not None:
+        for name, what in (
+            ("model.safetensors", "the weights"),
+            ("scores.json", "these numbers and the confusion matrix"),
+            ("log.jsonl", "the loss after every epoch"),
+        ):
+            console.print(f"  {trained.out / name}  {what}", highlight=False, markup=False)
 
 
 def print_result(result: Result, console: Console) -> None:

@@ -9,21 +9,24 @@ moves: with Adam after every step (`paper`), or by the evidence of all steps tog
 
 from __future__ import annotations
 
+import copy
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dada.augment import augment, augment_stages, cover_square, crop_and_flip
+from dada.augment import augment, augment_stages, before_policy, cover_square
 from dada.config import SearchConfig
-from dada.data import Part, Split
+from dada.data import Batch, Part, Split, batches, resized_crops
+from dada.engine import ALONE, Captured, Ranks, set_lr
 from dada.hypergradient import HYPERGRADIENTS, Cost, trainable_weights, virtual_val_grad
-from dada.models import check_logits
+from dada.models import check_logits, without_noise
 from dada.pixel_effects import pixel_effects
 from dada.policy import Policy
 from dada.runlog import RunLog, versions
@@ -49,7 +52,7 @@ def search_step(
     labels_B: Tensor,
     val_images: Tensor,
     val_labels: Tensor,
-    lr: float,
+    lr: Tensor,
     *,
     measure: bool,
 ) -> Tensor:
@@ -57,42 +60,47 @@ def search_step(
 
     `measure` says whether the policy learns from this step or only the network does.
     """
-    config, model, normalise = state.config, state.model, state.normalise
+    config, model, seen, ranks = state.config, state.model, state.seen, state.ranks
     views = config.views
     # 1. One draw for every image: which sub-policy, which of its operations fire (eq. 3, 4).
-    clean_BCHW = crop_and_flip(images_BCHW, config.base, state.noise).repeat(views, 1, 1, 1)
+    clean_BCHW = before_policy(images_BCHW, config.base, state.noise, ranks)
+    clean_BCHW = clean_BCHW.repeat(views, 1, 1, 1)
     labels_VB = labels_B.repeat(views)
-    draw = state.estimator.sample(
-        state.sampling, len(labels_VB), draws=config.draws, generator=state.noise
+    draw_of_all = state.estimator.sample(
+        state.sampling, len(labels_VB) * ranks.world, draws=config.draws, generator=state.noise
     )
+    draw = draw_of_all.take(state.mine)
     # 2. The augmented images x^ = s(x), normalised.
     magnitude_NK = state.sampling.magnitude_NK
     if state.reads_pixels:  # the images between the operations are asked for in step 6
         stages = augment_stages(clean_BCHW, state.space, draw, magnitude_NK)
     else:
         stages = [clean_BCHW, augment(clean_BCHW, state.space, draw, magnitude_NK)]
-    views_BCHW = cover_square(normalise(stages[-1]), config.base.cutout, state.noise)
+    views_BCHW = cover_square(seen(stages[-1]), config.base.cutout, state.noise, ranks)
     # 3. The gradient of the training loss: computed once, for the virtual step and the real one.
     state.weight_optimizer.zero_grad(set_to_none=True)
-    loss = F.cross_entropy(model(views_BCHW), labels_VB)
+    with state.precision.passes():
+        loss = F.cross_entropy(model(views_BCHW), labels_VB)
     loss.backward()
+    # A weight that the network does not use has no gradient, and no part in this.
+    weights = {n: w for n, w in trainable_weights(model).items() if w.grad is not None}
+    ranks.average_([_gradient(weight) for weight in weights.values()])
     if config.clip > 0:
         torch.nn.utils.clip_grad_norm_(model.parameters(), config.clip)
     if measure:
-        # A weight that the network does not use has no gradient, and no part in this.
-        weights = {n: w for n, w in trainable_weights(model).items() if w.grad is not None}
         train_grads = {name: _gradient(weight) for name, weight in weights.items()}
         # 4. The virtual step w' = w - zeta grad, and the validation gradient there (eq. 17).
-        val_grad, _ = virtual_val_grad(
-            model, weights, train_grads, lr, normalise(val_images), val_labels
-        )
+        with state.precision.passes():
+            val_grad, _ = virtual_val_grad(
+                model, weights, train_grads, lr, seen(val_images), val_labels
+            )
+        ranks.average_(list(val_grad.values()))
         # 5. What every augmented image does to the validation loss (eq. 18, 19).
-        cost = _cost(state, weights, val_grad, lr, views_BCHW, normalise(clean_BCHW), labels_VB)
+        cost = _cost(state, weights, val_grad, lr, views_BCHW, seen(clean_BCHW), labels_VB)
         # 6. The gradient of the expected cost, by the chosen estimator; the policy moves.
-        _move_policy(state, draw, cost, stages, views_BCHW)
+        _move_policy(state, draw_of_all, draw, cost, stages, views_BCHW)
     # 7. The ordinary weight step.
-    for group in state.weight_optimizer.param_groups:
-        group["lr"] = lr
+    set_lr(state.weight_optimizer, lr)
     state.weight_optimizer.step()
     return loss.detach()
 
@@ -104,7 +112,10 @@ def _gradient(weight: Tensor) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class ImageCosts:
-    """The cost of every view, what it is compared with, and its gradient by pixel if needed."""
+    """The cost of every view, what it is compared with, and its gradient by pixel if needed.
+
+    The first two are of the whole batch, the pixels are of this process's images.
+    """
 
     cost_B: Tensor
     baseline_B: Tensor | None
@@ -115,35 +126,39 @@ def _cost(
     state: SearchState,
     weights: dict[str, Tensor],
     val_grad: dict[str, Tensor],
-    lr: float,
+    lr: Tensor,
     views_BCHW: Tensor,
     clean_BCHW: Tensor,
     labels_B: Tensor,
 ) -> ImageCosts:
+    """In float32 (on a card TF32): a difference of bfloat16 losses would be mostly rounding."""
     config = state.config
     by_pixel = state.reads_pixels
-    inner_lr: float | Tensor = lr
+    inner_lr = lr
     if config.reward == "cosine":
         squares = torch.stack([grad.square().sum() for grad in val_grad.values()])
         inner_lr = 1 / squares.sum().sqrt().clamp(min=1e-12)
-    hypergradient = HYPERGRADIENTS[config.hypergradient]
-    if not config.clean_baseline:
+    hypergradient, gather = HYPERGRADIENTS[config.hypergradient], state.gather
+    count = len(labels_B)
+    if config.clean_baseline:
+        views_BCHW, labels_B = torch.cat([views_BCHW, clean_BCHW]), labels_B.repeat(2)
+    with without_noise(state.model):
         cost = hypergradient(
             state.model, weights, val_grad, inner_lr, views_BCHW, labels_B, image_grad=by_pixel
         )
-        return ImageCosts(_reward(cost, config), None, cost.cost_grad_BCHW)
-    both, count = torch.cat([views_BCHW, clean_BCHW]), len(labels_B)
-    cost = hypergradient(
-        state.model, weights, val_grad, inner_lr, both, labels_B.repeat(2), image_grad=by_pixel
-    )
-    cost_B, clean_B = _reward(cost, config).split(count)
+    pixels = None if cost.cost_grad_BCHW is None else cost.cost_grad_BCHW[:count]
+    reward_B = _reward(cost, config)
+    cost_B = gather(reward_B[:count])
+    if not config.clean_baseline:
+        return ImageCosts(cost_B, None, pixels)
+    clean_B = gather(reward_B[count:])
+    count = len(cost_B)
     # What images under other draws gained on average knows nothing of this one: no bias, and a
     # smaller variance wherever augmenting helps or hurts as such.
     each = 1 if config.draws == "image" else count // config.views  # images that share a draw
     gain_DE = (cost_B - clean_B).view(-1, each)
     others_D = (gain_DE.sum() - gain_DE.sum(1)) / max(1, count - each)
     others_B = others_D.repeat_interleave(each)
-    pixels = None if cost.cost_grad_BCHW is None else cost.cost_grad_BCHW[:count]
     return ImageCosts(cost_B, clean_B + others_B, pixels)
 
 
@@ -160,6 +175,7 @@ def _reward(cost: Cost, config: SearchConfig) -> Tensor:
 
 def _move_policy(
     state: SearchState,
+    draw_of_all: Draw,
     draw: Draw,
     cost: ImageCosts,
     stages_BCHW: list[Tensor],
@@ -169,8 +185,9 @@ def _move_policy(
     effects: dict[str, Tensor] = {}
     if cost.cost_grad_BCHW is not None:
         effects = pixel_effects(state, draw, cost.cost_grad_BCHW, stages_BCHW, views_BCHW)
+        effects = {name: state.gather(effect) for name, effect in effects.items()}
     gradients = state.estimator.gradients(
-        draw, state.sampling, cost.cost_B, baseline_B=cost.baseline_B, **effects
+        draw_of_all, state.sampling, cost.cost_B, baseline_B=cost.baseline_B, **effects
     )
     if state.evidence is not None:
         state.evidence.add(gradients, state.sampling)
@@ -192,24 +209,27 @@ def search(
     run: RunLog | None = None,
     model_name: str = "model",
     on_epoch: Callable[[dict[str, Any], int], None] | None = None,
+    graph: bool = True,
+    ranks: Ranks = ALONE,
 ) -> SearchResult:
     """Learn a policy for `split.train`, judged on `split.val`.
 
     With `run`, the policy, the log and a checkpoint are written after every epoch, and a run that
     was killed continues from its last one. `on_epoch(metrics, epochs)` is told of every epoch.
+    On a GPU the steps are CUDA graphs, unless `graph` is False.
     """
     assert split.val is not None
     start = time.perf_counter()
     split = split.to(device)
     train, val = split.train, split.val
     assert val is not None
-    batch = min(config.batch_size, len(train))
+    batch = ranks.share(config.batch_size, len(train)) * ranks.world
     steps_per_epoch = len(train) // batch
     epochs = config.epochs_for(steps_per_epoch)
     total = epochs * steps_per_epoch
-    state = SearchState(model.to(device), split, config, seed, device)
-    check_logits(model, state.normalise(train.batch(torch.arange(2))[0]), split.num_classes)
-    saved = run.restore() if run is not None else None
+    state = SearchState(model, split, config, seed, device, ranks)
+    check_logits(model, state.seen(train.batch(torch.arange(2))[0]), split.num_classes)
+    saved = ranks.same(run.restore() if run is not None else None)
     history: list[dict[str, Any]] = []
     first = 0
     if saved is not None:
@@ -227,23 +247,28 @@ def search(
         "versions": versions(),
         "verification": None,
     }
+    done_T = torch.arange(total, dtype=torch.float64) / total
+    rates_T = (config.lr * 0.5 * (1 + torch.cos(math.pi * done_T))).float().to(device)
+    steps = {
+        measure: Captured(
+            partial(search_step, state, measure=measure),
+            generators=[state.noise],
+            enabled=graph and ranks.world == 1,
+        )
+        for measure in (False, True)
+    }
     for epoch in range(first, epochs):
         begun = time.perf_counter()
-        model.train()
-        losses = []
-        order = torch.randperm(len(train), generator=state.order)
-        for i in range(steps_per_epoch):
-            step = epoch * steps_per_epoch + i
-            images, labels = train.batch(order[i * batch : (i + 1) * batch])
-            val_index = _validation_index(val, batch, config, state.order)
-            val_images, val_labels = val.batch(val_index)
-            lr = config.lr * 0.5 * (1 + math.cos(math.pi * step / total))
-            measure = step >= config.measure_from * total
-            losses.append(
-                search_step(state, images, labels, val_images, val_labels, lr, measure=measure)
-            )
-        loss = float(torch.stack(losses).mean())
-        metrics = _conclude_epoch(state, val, epoch, loss)
+        with state.lane:
+            model.train()
+            losses = []
+            reader = _read(state, train, val, batch, steps_per_epoch)
+            for i, (some, others) in enumerate(reader):
+                step = epoch * steps_per_epoch + i
+                measure = step >= config.measure_from * total
+                losses.append(steps[measure](*some, *others, rates_T[step]))
+            loss = float(ranks.gather(torch.stack(losses)).mean())
+            metrics = _conclude_epoch(state, val, epoch, loss)
         # The last step's weights enter no loss of this epoch, but they do enter the policy.
         for what, number in (("training loss", loss), ("policy's entropy", metrics["entropy"])):
             if not math.isfinite(number):
@@ -266,13 +291,34 @@ def search(
     )
 
 
-def _validation_index(
-    val: Part, batch: int, config: SearchConfig, order: torch.Generator
-) -> Tensor:
-    """A fresh random batch for every step, or the authors' always the same first one."""
-    if config.fixed_validation:
-        return torch.arange(min(batch, len(val)))
-    return torch.randint(len(val), (min(batch, len(val)),), generator=order)
+def try_step(split: Split, model: nn.Module, config: SearchConfig, device: torch.device) -> None:
+    """One step of a copy, to see whether there is room for it."""
+    split = split.to(device)
+    assert split.val is not None
+    batch = min(config.batch_size, len(split.train))
+    state = SearchState(copy.deepcopy(model), split, config, 0, device)
+    with state.lane:
+        some, others = next(_read(state, split.train, split.val, batch, 1))
+        search_step(state, *some, *others, torch.tensor(config.lr, device=device), measure=True)
+
+
+def _read(
+    state: SearchState, train: Part, val: Part, batch: int, steps: int
+) -> Iterator[tuple[Batch, Batch]]:
+    """The training and validation images of every step of an epoch, this process's share."""
+    config, ranks, order = state.config, state.ranks, state.order
+    order_N = torch.randperm(len(train), generator=order)[: steps * batch]
+    if config.fixed_validation:  # the authors' always the same first batch
+        val_SB = torch.arange(ranks.share(batch, len(val)) * ranks.world).expand(steps, -1)
+    else:
+        size = ranks.share(batch, len(val)) * ranks.world
+        val_SB = torch.randint(len(val), (steps, size), generator=order)
+    index = [ranks.mine(index_B) for index_B in order_N.view(steps, batch)]
+    if config.base.resized_crop:
+        images = resized_crops(train, index, order, ranks)
+    else:
+        images = batches(train, index)
+    return zip(images, batches(val, [ranks.mine(index_B) for index_B in val_SB]), strict=True)
 
 
 @torch.no_grad()
@@ -300,7 +346,9 @@ def _accuracy(state: SearchState, val: Part) -> float:
     index = torch.arange(min(len(val), EVALUATED))
     for some in index.split(512):
         images, labels = val.batch(some)
-        right += int((state.model(state.normalise(images)).argmax(1) == labels).sum())
+        with state.precision.passes():
+            logits = state.model(state.seen(images))
+        right += int((logits.argmax(1) == labels).sum())
     state.model.train()
     return right / len(index)
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from dada.augment import Normalise
 from dada.config import SearchConfig
 from dada.data import Split
-from dada.engine import generator_on, random_state, set_random_state
+from dada.engine import ALONE, Lane, Precision, Ranks, channels_last, generator_on
 from dada.estimators import Estimator, make_estimator
 from dada.evidence import Evidence
 from dada.parameters import MagnitudeDistribution, PolicyParameters
@@ -28,13 +29,17 @@ class SearchState(nn.Module):
         config: SearchConfig,
         seed: int,
         device: torch.device,
+        ranks: Ranks = ALONE,
     ) -> None:
         super().__init__()
-        self.config, self.device = config, device
+        self.config, self.device, self.ranks = config, device, ranks
+        self.precision = Precision.of(config.precision, device)
+        elements = config.batch_size * split.channels * math.prod(split.image_size)
+        self.lane = Lane(device, self.precision, seed, elements)
         self.space = SearchSpace.named(
             config.space, ops_per_subpolicy=config.ops_per_subpolicy, exclude=config.exclude
         )
-        self.model = model
+        self.model: nn.Module = channels_last(model.to(device), device)
         self.normalise = Normalise(*split.mean_std())
         self.learned = self.policy_parameters()
         self.previous = self.policy_parameters()  # after the last epoch
@@ -54,20 +59,38 @@ class SearchState(nn.Module):
             self.sampling = self.learned
             self.evidence = None
         self.to(device)
+        on_card = device.type == "cuda"
         self.weight_optimizer = torch.optim.SGD(
             self.model.parameters(),
-            lr=config.lr,
+            # On a card the rate is a number there, which a recorded step reads anew.
+            lr=torch.tensor(config.lr, device=device) if on_card else config.lr,
             momentum=config.momentum,
             weight_decay=config.weight_decay,
             nesterov=config.momentum > 0,
+            fused=on_card,
         )
         self.policy_optimizer = torch.optim.Adam(
             [*self.learned.parameters(), *self.estimator.parameters()],
             lr=config.policy_lr,
             betas=config.policy_betas,
+            capturable=on_card,
         )
         self.order = generator_on(torch.device("cpu"), seed)  # which images, in which order
         self.noise = generator_on(device, seed + 1)  # everything drawn on the device
+
+    def seen(self, images_BCHW: Tensor) -> Tensor:
+        """The images as the network sees them."""
+        views: Tensor = channels_last(self.normalise(images_BCHW), self.device)
+        return views
+
+    def mine(self, rows_VB: Tensor) -> Tensor:
+        """Rows of everyone's views to those of this process's: views outside, images inside."""
+        return self.ranks.mine(rows_VB.unflatten(0, (self.config.views, -1)), 1).flatten(0, 1)
+
+    def gather(self, mine_VB: Tensor) -> Tensor:
+        """The way back: the same rows of every process together."""
+        by_view = mine_VB.unflatten(0, (self.config.views, -1))
+        return self.ranks.gather(by_view, 1).flatten(0, 1)
 
     @property
     def reads_pixels(self) -> bool:
@@ -93,7 +116,7 @@ class SearchState(nn.Module):
             "weight_optimizer": self.weight_optimizer.state_dict(),
             "policy_optimizer": self.policy_optimizer.state_dict(),
             "generators": [self.order.get_state(), self.noise.get_state()],
-            "global_generators": random_state(self.device),
+            "global_generators": self.lane.random,
         }
 
     def restore(self, saved: dict[str, Any]) -> None:
@@ -102,7 +125,7 @@ class SearchState(nn.Module):
         self.policy_optimizer.load_state_dict(saved["policy_optimizer"])
         for generator, position in zip((self.order, self.noise), saved["generators"], strict=True):
             generator.set_state(position.cpu())
-        set_random_state(saved["global_generators"], self.device)
+        self.lane.random = [position.cpu() for position in saved["global_generators"]]
 
     def policy(self, provenance: dict[str, Any]) -> Policy:
         top = self.config.top if self.evidence is None else None

@@ -10,7 +10,7 @@ to the strongest (1), and every two-sided operation draws its direction at rando
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
@@ -31,6 +31,16 @@ class Draw:
     center_BK2: Tensor  # Cutout's centre as a fraction of (width, height)
     magnitude_BK: Tensor | None = None  # drawn for this image; None: the sub-policy's own
     noise: object | None = None  # what an estimator needs again for its gradients
+
+    def take(self, rows: Callable[[Tensor], Tensor]) -> Draw:
+        """The draws of some images; without `noise`, which belongs to all of them."""
+        return Draw(
+            subpolicy_B=rows(self.subpolicy_B),
+            apply_BK=rows(self.apply_BK),
+            sign_BK=rows(self.sign_BK),
+            center_BK2=rows(self.center_BK2),
+            magnitude_BK=None if self.magnitude_BK is None else rows(self.magnitude_BK),
+        )
 
 
 def policy_free_noise(

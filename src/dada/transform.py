@@ -5,7 +5,6 @@ Letters: B images, C channels, H height, W width, N sub-policies, K operations i
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_right
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,15 +22,14 @@ from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as tvf
 
 from dada import ops
-from dada.augment import apply_steps
-from dada.engine import Replayed
+from dada.augment import PolicyTables
+from dada.engine import Captured
 from dada.ops import Op
 from dada.ops.geometric import Affine, forward_matrix, warp
 from dada.policy import Policy
 from dada.space import SPACES, SearchSpace
 
 PIL_MODES = ("L", "RGB")
-CALLS_BEFORE_GRAPH = 2  # the first compiles, and one shape more may be the last batch of an epoch
 BOX_FORMATS = ("XYXY", "XYWH", "CXCYWH")
 MOVED_ALONG = (tv_tensors.BoundingBoxes, tv_tensors.Mask, tv_tensors.KeyPoints)
 
@@ -43,57 +41,6 @@ class Step:
     op: Op
     value: float
     center: tuple[float, float]  # fractions of (width, height)
-
-
-@dataclass(frozen=True)
-class PolicyTables:
-    """A policy as tensors to draw from; shorter sub-policies are filled up with nothing."""
-
-    cumulative_N: Tensor
-    op_index_NK: Tensor
-    rows_NK3: Tensor  # probability, and the low and high end of the magnitude
-
-    @classmethod
-    def of(cls, policy: Policy, space: SearchSpace, device: torch.device) -> PolicyTables:
-        index = {op.name: i for i, op in enumerate(space.ops)}
-        longest = max((len(subpolicy.ops) for subpolicy in policy.subpolicies), default=0)
-        rows = []
-        for subpolicy in policy.subpolicies:
-            row = [(index[s.op], s.probability, *s.magnitude_range) for s in subpolicy.ops]
-            rows.append(row + [(ops.NO_OP, 0.0, 0.0, 0.0)] * (longest - len(row)))
-        table_NK4 = torch.tensor(rows, dtype=torch.float64).view(len(rows), longest, 4)
-        weights = [subpolicy.weight for subpolicy in policy.subpolicies]
-        cumulative = torch.tensor(weights, dtype=torch.float64).cumsum(0)
-        cumulative[-1] = math.inf  # whatever is left by rounding goes to the last one
-        return cls(
-            cumulative.to(device),
-            table_NK4[..., 0].long().to(device),
-            table_NK4[..., 1:].contiguous().to(device),
-        )
-
-    def augment(
-        self, images_BCHW: Tensor, space: SearchSpace, generator: torch.Generator | None
-    ) -> Tensor:
-        """A draw for every image, applied; few launches, none of which waits for the device."""
-        b, k = len(images_BCHW), self.op_index_NK.shape[1]
-        numbers = torch.rand(
-            b, 1 + 5 * k, generator=generator, device=images_BCHW.device, dtype=torch.float64
-        )
-        position_B1, numbers_BK5 = numbers.split([1, 5 * k], dim=1)
-        fires, between, direction, *center = numbers_BK5.view(b, k, 5).unbind(-1)
-        # Looking a number up in the running sum does not synchronise; torch.multinomial does.
-        position_B = position_B1.squeeze(1).contiguous()
-        chosen_B = torch.searchsorted(self.cumulative_N, position_B, right=True)
-        probability, low, high = self.rows_NK3[chosen_B].unbind(-1)
-        return apply_steps(
-            images_BCHW,
-            space,
-            self.op_index_NK[chosen_B],
-            fires < probability,
-            torch.lerp(low, high, between),
-            torch.where(direction < 0.5, -1.0, 1.0),
-            torch.stack(center, dim=-1),
-        )
 
 
 class PolicyTransform(v2.Transform):
@@ -113,7 +60,7 @@ class PolicyTransform(v2.Transform):
         self.policy = policy
         self.seed = seed
         self._tables: dict[torch.device, PolicyTables] = {}
-        self._seen: dict[Any, int | Replayed] = {}  # batches of a shape: how many, or their graph
+        self._calls: dict[torch.device, Captured] = {}
         self._generators: dict[tuple[torch.device, int | None], torch.Generator] = {}
 
     @property
@@ -158,30 +105,21 @@ class PolicyTransform(v2.Transform):
         leaves[places[0]] = _wrap_like(batch, self._drawn(batch.as_subclass(Tensor)))
 
     def _drawn(self, batch_BCHW: Tensor) -> Tensor:
-        """A draw for every image, applied; on CUDA by a graph from the third call of a shape on.
+        """A draw for every image, applied; on CUDA by a graph.
 
         The thirty launches of a batch cost the host ten times what they cost the card.
         """
         device = batch_BCHW.device
         tables, space, generator = self._tables[device], self._space, self._generator(device)
-        if not batch_BCHW.is_cuda or torch.cuda.is_current_stream_capturing():
+        if device.type == "cpu":  # in a DataLoader's worker, too, whose generator is another one
             return tables.augment(batch_BCHW, space, generator)
-        key = (
-            device,
-            torch.cuda.current_stream(device).stream_id,
-            batch_BCHW.shape,
-            batch_BCHW.dtype,
-        )
-        seen = self._seen.get(key, 0)
-        if isinstance(seen, Replayed):
-            return seen(batch_BCHW)
-        if seen < CALLS_BEFORE_GRAPH:
-            self._seen[key] = seen + 1
-            return tables.augment(batch_BCHW, space, generator)
-        self._seen[key] = replayed = Replayed(
-            lambda given: tables.augment(given, space, generator), batch_BCHW, generator
-        )
-        return replayed(batch_BCHW)
+        if device not in self._calls:
+            self._calls[device] = Captured(
+                lambda batch_BCHW: tables.augment(batch_BCHW, space, generator),
+                generators=[] if generator is None else [generator],
+            )
+        done: Tensor = self._calls[device](batch_BCHW)
+        return done
 
     def _augment_one(self, leaves: list[Any], places: list[int]) -> None:
         """One draw for the whole sample; plain numbers, because B = 1 is all overhead."""
@@ -240,7 +178,7 @@ class PolicyTransform(v2.Transform):
         """Generators do not pickle; a copy goes on where this one stands."""
         stored = {key: generator.get_state() for key, generator in self._generators.items()}
         kept = {name: value for name, value in self.__dict__.items() if name != "_rows"}
-        return {**kept, "_tables": {}, "_seen": {}, "_generators": stored}
+        return {**kept, "_tables": {}, "_calls": {}, "_generators": stored}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__({**state, "_generators": {}})

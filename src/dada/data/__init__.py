@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 from dada.data.images import IMAGE_EXTENSIONS, ImagePlan
-from dada.data.parts import Batch, DatasetPart, FilePart, Part, TensorPart, batches
+from dada.data.parts import (
+    Batch,
+    DatasetPart,
+    FilePart,
+    Part,
+    TensorPart,
+    batches,
+    resized_crops,
+)
 from dada.data.sources import READERS, load
-from dada.data.split import IN_MEMORY_LIMIT, Split, reduce, split_off_validation
+from dada.data.split import IN_MEMORY_LIMIT, Split, judged, reduce, split_off_validation
 
 __all__ = [
     "IMAGE_EXTENSIONS",
@@ -19,7 +27,9 @@ __all__ = [
     "Split",
     "TensorPart",
     "batches",
+    "judged",
     "load",
     "reduce",
+    "resized_crops",
     "split_off_validation",
 ]

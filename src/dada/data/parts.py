@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dada.data.images import ImagePlan, from_item, open_file
+from dada.engine import ALONE, Ranks, to_device, used_here
 
 _CPU = torch.device("cpu")
 
@@ -143,13 +144,9 @@ class _LazyPart:
         raise NotImplementedError
 
     def _to_device(self, images_BCHW: NDArray[np.uint8], index_B: Tensor) -> Batch:
-        images = torch.from_numpy(images_BCHW)
-        labels = self.labels_N[index_B.to(self.labels_N.device)]
-        if self.device.type == "cuda":
-            images = images.pin_memory()
-        return (
-            images.to(self.device, non_blocking=True),
-            labels.to(self.device, non_blocking=True),
+        labels_B = self.labels_N[index_B.to(self.labels_N.device)]
+        return to_device(torch.from_numpy(images_BCHW), self.device), to_device(
+            labels_B, self.device
         )
 
     def batch(self, index_B: Tensor) -> Batch:
@@ -195,6 +192,7 @@ class FilePart(_LazyPart):
         index_B: Tensor,
         generator: torch.Generator,
         *,
+        ranks: Ranks = ALONE,
         scale: tuple[float, float] = (0.08, 1.0),
         ratio: tuple[float, float] = (3 / 4, 4 / 3),
     ) -> Batch:
@@ -203,7 +201,7 @@ class FilePart(_LazyPart):
         Area uniform in `scale`, width/height log-uniform in `ratio`; of ten draws the first that
         fits is used, else the largest centre crop within `ratio`.
         """
-        draws_B10x4 = torch.rand(len(index_B), 10, 4, generator=generator).tolist()
+        draws_B10x4 = ranks.uniform(len(index_B), 40, _CPU, generator).view(-1, 10, 4).tolist()
         positions = index_B.tolist()
 
         def decode(row: int) -> NDArray[np.uint8]:
@@ -279,15 +277,40 @@ class DatasetPart(_LazyPart):
 def batches(part: Part, index_batches: Iterable[Tensor], ahead: int = 2) -> Iterator[Batch]:
     """`part.batch` for each index, lazy parts decoding up to `ahead` batches before their turn."""
     if isinstance(part, TensorPart):
-        yield from (part.batch(index_B) for index_B in index_batches)
-        return
+        return (part.batch(index_B) for index_B in index_batches)
+    return _read_ahead(part.batch, index_batches, ahead)
+
+
+def resized_crops(
+    part: Part,
+    index_batches: Iterable[Tensor],
+    generator: torch.Generator,
+    ranks: Ranks = ALONE,
+    ahead: int = 2,
+) -> Iterator[Batch]:
+    """`FilePart.resized_crops` for each index, decoded ahead; `generator` is read meanwhile."""
+    if not isinstance(part, FilePart):
+        raise ValueError(
+            "random resized crops are cut from image files, and these images are held in memory "
+            "at one size; load them with in_memory=False, or train without resized_crop"
+        )
+
+    def read(index_B: Tensor) -> Batch:
+        return part.resized_crops(index_B, generator, ranks=ranks)
+
+    return _read_ahead(read, index_batches, ahead)
+
+
+def _read_ahead(
+    read: Callable[[Tensor], Batch], index_batches: Iterable[Tensor], ahead: int
+) -> Iterator[Batch]:
     with ThreadPoolExecutor(max_workers=1) as reader:
         waiting: list[Future[Batch]] = []
         for index_B in index_batches:
-            waiting.append(reader.submit(part.batch, index_B))
+            waiting.append(reader.submit(read, index_B))
             if len(waiting) > ahead:
-                yield waiting.pop(0).result()
-        yield from (future.result() for future in waiting)
+                yield used_here(waiting.pop(0).result())
+        yield from (used_here(future.result()) for future in waiting)
 
 
 def pool() -> ThreadPoolExecutor:

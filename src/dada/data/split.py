@@ -130,6 +130,20 @@ def split_off_validation(split: Split, fraction: float = 0.5, seed: int = 0) -> 
     )
 
 
+JUDGED_FRACTION = 0.2
+
+
+def judged(split: Split, seed: int = 0) -> tuple[Split, Part]:
+    """A split and the images to judge a training on: the test images, else the validation
+    images, else a fifth of the training images, set aside."""
+    if split.test is not None:
+        return split, split.test
+    if split.val is None:
+        split = split_off_validation(split, JUDGED_FRACTION, seed)
+    assert split.val is not None
+    return split, split.val
+
+
 def reduce(
     split: Split, count: int, seed: int = 0, classes: int | Sequence[str] | None = None
 ) -> Split:

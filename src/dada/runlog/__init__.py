@@ -16,21 +16,32 @@ from __future__ import annotations
 import json
 import math
 import os
-import platform
 import re
-import shutil
-import subprocess
-import sys
 import tomllib
 import warnings
 import zipfile
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Collection, Mapping
-from importlib import metadata
+from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import torch
+from torch import Tensor
+
+from dada.runlog.files import read_weights, write, write_text, write_weights
+from dada.runlog.toml import to_toml
+from dada.runlog.versions import versions
+
+__all__ = [
+    "RunLog",
+    "check_run_path",
+    "read_log",
+    "read_summary",
+    "read_weights",
+    "to_toml",
+    "versions",
+    "write_text",
+]
 
 RUN_FORMAT, RUN_VERSION = "dada-run", 1
 CHECKPOINT_FORMAT, CHECKPOINT_VERSION = "dada-checkpoint", 1
@@ -80,7 +91,7 @@ class RunLog:
     @property
     def summary(self) -> dict[str, Any]:
         """What `finish` was given."""
-        return self._read_json(_FINISHED)
+        return read_summary(self.path)
 
     def config(self, settings: Mapping[str, Any], *, may_change: Collection[str] = ()) -> None:
         """Write config.toml, or, where there is one already, insist that it says the same.
@@ -123,6 +134,11 @@ class RunLog:
         write_text(self.path / name, text)
         return self.path / name
 
+    def save_weights(self, name: str, weights: Mapping[str, Tensor]) -> None:
+        """Write the weights of a network as safetensors."""
+        assert Path(name).name == name, f"{name!r} should be a file name without a folder"
+        write_weights(self.path / name, weights)
+
     def checkpoint(self, state: Mapping[str, Any]) -> None:
         """Save `state` as checkpoint.pt, keeping the one before as checkpoint.previous.pt.
 
@@ -133,7 +149,7 @@ class RunLog:
         content = {"format": CHECKPOINT_FORMAT, "version": CHECKPOINT_VERSION}
         content |= {"log_lines": self._log_lines, "state": dict(state)}
         # Between any two of these three lines a whole state is on disk under one of the names.
-        _write(self.path / _NEXT, lambda file: torch.save(content, file))
+        write(self.path / _NEXT, lambda file: torch.save(content, file))
         if (self.path / _NEWEST).exists():
             os.replace(self.path / _NEWEST, self.path / _PREVIOUS)
         os.replace(self.path / _NEXT, self.path / _NEWEST)
@@ -181,7 +197,7 @@ class RunLog:
         kept = b"".join(lines[:count])
         self._log_lines = len(lines[:count])
         if kept != raw:
-            _write(file, lambda beside: beside.write(kept))
+            write(file, lambda beside: beside.write(kept))
 
     def _read_json(self, name: str) -> dict[str, Any]:
         return dict(json.loads((self.path / name).read_text(encoding="utf-8")))
@@ -214,6 +230,11 @@ def _check_version(file: Path, content: Mapping[str, Any], readable: int) -> Non
         raise ValueError(f"{problem}; resume with the dada that wrote it")
 
 
+def read_summary(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """What a finished run's `finish` was given."""
+    return dict(json.loads((Path(path) / _FINISHED).read_text(encoding="utf-8")))
+
+
 def read_log(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
     """The lines of a run's log.jsonl, without a half-written last one; a run may be in progress."""
     file = Path(path) / _LOG
@@ -227,73 +248,6 @@ def read_log(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
         except ValueError as error:
             raise ValueError(f"{file}, line {number} is not JSON: {error}") from None
     return records
-
-
-def write_text(path: str | os.PathLike[str], text: str) -> None:
-    """Write a UTF-8 file beside, make it durable, rename: never half there, not even on a crash."""
-    _write(Path(path), lambda file: file.write(text.encode("utf-8")))
-
-
-def versions() -> dict[str, str | None]:
-    """Software and hardware of this process; a package that is not installed is None.
-
-    Nothing is imported and no CUDA context is created for it: where the process has not used CUDA
-    the name of the card is what `nvidia-smi` says.
-    """
-    return {
-        # Not the installed metadata: a checkout on PYTHONPATH has none, or another version's.
-        "dada": getattr(sys.modules.get("dada"), "__version__", None),
-        "python": platform.python_version(),
-        "torch": str(torch.__version__),
-        **{name: _installed(name) for name in ("torchvision", "numpy", "pillow")},
-        "platform": platform.platform(),
-        "cpu": _cpu_name(),
-        "gpu": _gpu_name(),
-    }
-
-
-def to_toml(settings: Mapping[str, Any]) -> str:
-    """TOML text of nested dicts of str, path, bool, int, float and lists; None is left out."""
-    return "\n".join(_toml_table(settings, prefix="")).lstrip("\n") + "\n"
-
-
-def _toml_table(table: Mapping[str, Any], prefix: str) -> list[str]:
-    # Plain values first: in TOML whatever follows a [header] belongs to that header.
-    present = {key: value for key, value in table.items() if value is not None}
-    tables = {key: value for key, value in present.items() if isinstance(value, Mapping)}
-    lines = [
-        f"{_toml_key(key)} = {_toml_value(value, prefix + str(key))}"
-        for key, value in present.items()
-        if key not in tables
-    ]
-    for key, inner in tables.items():
-        name = prefix + _toml_key(key)
-        lines += ["", f"[{name}]", *_toml_table(inner, prefix=f"{name}.")]
-    return lines
-
-
-def _toml_key(key: str) -> str:
-    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else _toml_string(key)
-
-
-def _toml_string(text: str) -> str:
-    # A TOML basic string is a JSON string, except that TOML also wants DEL escaped.
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
-
-
-def _toml_value(value: Any, name: str) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int):
-        return str(int(value))
-    if isinstance(value, float):
-        return repr(float(value))  # repr round-trips, and inf and nan are TOML's words too
-    if isinstance(value, str | os.PathLike):
-        return _toml_string(os.fspath(value))
-    if isinstance(value, list | tuple):
-        return "[" + ", ".join(_toml_value(item, name) for item in value) + "]"
-    kind = type(value).__name__
-    raise ValueError(f"setting {name} holds a {kind}; use strings, numbers, booleans and lists")
 
 
 def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -348,51 +302,3 @@ def _load(file: Path) -> dict[str, Any]:
     if not isinstance(content, dict) or content.get("format") != CHECKPOINT_FORMAT:
         raise ValueError("not a dada checkpoint")
     return content
-
-
-def _write(path: Path, fill: Callable[[IO[bytes]], object]) -> None:
-    """Fill a file beside `path`, bring it to disk, then rename it into place."""
-    beside = path.with_name(f".{path.name}.tmp")
-    try:
-        with open(beside, "wb") as file:
-            fill(file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(beside, path)
-    except BaseException:
-        beside.unlink(missing_ok=True)
-        raise
-    if os.name == "posix":  # the rename itself is durable only once the directory is
-        directory = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
-
-
-def _installed(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
-
-
-def _cpu_name() -> str:
-    linux = Path("/proc/cpuinfo")
-    text = linux.read_text(encoding="utf-8") if linux.exists() else ""
-    match = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
-    return match.group(1) if match else platform.processor() or platform.machine()
-
-
-def _gpu_name() -> str | None:
-    if torch.cuda.is_initialized():
-        return torch.cuda.get_device_name()
-    program = shutil.which("nvidia-smi")
-    if program is None:
-        return None
-    command = [program, "--query-gpu=name", "--format=csv,noheader"]
-    try:
-        answer = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return ", ".join(line.strip() for line in answer.stdout.splitlines()) or None

@@ -1,0 +1,178 @@
+"""Seconds of a search, from images in memory to a policy on disk, and how they grow.
+
+    python benchmarks/search.py [--data images.npz] [--only "NAME;NAME"] [--out results/search.json]
+
+Every search runs in a process of its own, so that loading libraries, compiling kernels and
+recording graphs count as they do for a user; `import torch` and reading the data do not. Cases
+that are already in the file are not run again. Without --data, images are random bytes: what a
+step takes does not depend on them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from measure import machine, print_table
+
+PAPER = {"model": "wrn40_2", "preset": "paper", "batch_size": 128, "epochs": 20}
+SHORT = {"model": "wrn40_2", "batch_size": 128, "epochs": 2}  # growth: seconds of two epochs
+
+
+def cases() -> dict[str, dict[str, Any]]:
+    """Name -> settings. `images` are halved into training and validation."""
+    reduced = {"images": 4000, "side": 32}
+    found = {
+        "paper": reduced | PAPER,
+        "paper, eager": reduced | PAPER | {"graph": False},
+        "paper, gumbel": reduced | PAPER | {"estimator": "gumbel"},
+        "dada": reduced | {"model": "wrn40_2", "preset": "dada", "epochs": 20},
+        "dada, eager": reduced
+        | {"model": "wrn40_2", "preset": "dada", "epochs": 20, "graph": False},
+        "full": {"images": 50000, "side": 32} | PAPER | {"batch_size": 512},
+    }
+    for images in (1000, 4000, 16000, 50000):
+        found[f"images {images}"] = SHORT | {"images": images, "side": 32}
+    for side in (32, 64, 128, 224):
+        found[f"side {side}"] = SHORT | {"images": 1024, "side": side}
+    for ops in (15, 30, 45, 64):  # 105, 435, 990 and 2016 sub-policies
+        found[f"ops {ops}"] = SHORT | {"images": 4000, "side": 32, "ops": ops}
+    for views in (1, 2, 4, 8):
+        found[f"views {views}"] = SHORT | {"images": 4000, "side": 32, "views": views}
+    found["10000 steps"] = {
+        "images": 4000,
+        "side": 32,
+        "model": "small",
+        "batch_size": 20,
+        "epochs": 100,
+    }
+    found["tiny"] = {"images": 64, "side": 8, "model": "small", "epochs": 2, "batch_size": 16}
+    return found
+
+
+NEVER_ALL = ("tiny",)
+
+
+def run_here(settings: dict[str, Any], data: Path | None) -> dict[str, Any]:
+    """One search in this process."""
+    import numpy as np
+    import torch
+
+    import dada
+    from dada.ops import PAPER as FIFTEEN
+    from dada.space import register
+
+    images, side, ops = settings.pop("images"), settings.pop("side"), settings.pop("ops", 15)
+    if ops > len(FIFTEEN):
+        from dataclasses import replace
+
+        many = [
+            replace(op, name=f"{op.name}{i // 15 or ''}")
+            for i, op in enumerate(FIFTEEN * (ops // 15 + 1))
+        ]
+        register("many", many[:ops], strengths=False)
+        settings["space"] = "many"
+    if data is not None and side == 32:
+        with np.load(data) as held:
+            pixels, labels = held["images"][:images], held["labels"][:images]
+        pixels_NCHW = torch.from_numpy(pixels).permute(0, 3, 1, 2).contiguous()
+        labels_N = torch.from_numpy(labels).long()
+    if data is None or side != 32 or len(pixels) < images:
+        data = None
+        generator = torch.Generator().manual_seed(0)
+        shape = (images, 3, side, side)
+        pixels_NCHW = torch.randint(256, shape, generator=generator, dtype=torch.uint8)
+        labels_N = torch.arange(images) % 10
+    base = dada.config.BASES["cifar10"] if side == 32 else dada.config.Base(flip=True)
+    seconds_per_epoch: list[float] = []
+    memory: list[int] = []
+
+    def after_epoch(metrics: dict[str, Any], epochs: int) -> None:
+        seconds_per_epoch.append(metrics["seconds"])
+        if torch.cuda.is_available():
+            memory.append(torch.cuda.memory_reserved())
+
+    with tempfile.TemporaryDirectory() as folder:
+        start = time.perf_counter()
+        result = dada.search(
+            (pixels_NCHW, labels_N),
+            out=Path(folder) / "run",
+            base=base,
+            on_epoch=after_epoch,
+            **settings,
+        )
+        seconds = time.perf_counter() - start
+        assert (Path(folder) / "run" / "policy.json").exists()
+    settled = statistics.median(seconds_per_epoch[1:] or seconds_per_epoch)
+    steps = images // 2 // min(settings["batch_size"], images // 2) if images else 0
+    on_card = torch.cuda.is_available()
+    return {
+        "seconds": seconds,
+        "seconds_per_epoch": settled,
+        "ms_per_step": 1e3 * settled / max(1, steps),
+        "until_settled": seconds - settled * len(seconds_per_epoch),
+        "peak_GiB": torch.cuda.max_memory_allocated() / 2**30 if on_card else None,
+        "reserved_GiB_by_epoch": [round(m / 2**30, 3) for m in (*memory[1:3], *memory[-2:])],
+        "val_accuracy": result.history[-1]["val_accuracy"],
+        "op_rate": result.history[-1]["op_rate"] if ops == 15 else None,
+        "images_are": "random" if data is None else "real",
+    }
+
+
+def run_elsewhere(name: str, data: Path | None) -> dict[str, Any]:
+    """The same in a new process."""
+    command = [sys.executable, __file__, "--one", name]
+    if data is not None:
+        command += ["--data", str(data)]
+    answer = subprocess.run(command, capture_output=True, text=True)
+    if answer.returncode:
+        raise RuntimeError(f"{name}: {answer.stderr[-2000:]}")
+    found: dict[str, Any] = json.loads(answer.stdout.splitlines()[-1])
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", type=Path, help="npz with images (NHWC uint8) and labels")
+    parser.add_argument("--only", default="", help="cases, with semicolons between")
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--budget", type=float, default=1e9, help="start no case after this long")
+    parser.add_argument("--one", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    every = cases()
+    if arguments.one:
+        settings = {k: v for k, v in every[arguments.one].items()}
+        settings.setdefault("batch_size", 128)
+        print(json.dumps(run_here(settings, arguments.data)))
+        return
+    wanted = [name.strip() for name in arguments.only.split(";") if name.strip()]
+    wanted = wanted or [name for name in every if name not in NEVER_ALL]
+    results: dict[str, Any] = {}
+    if arguments.out and arguments.out.exists():
+        results = json.loads(arguments.out.read_text())["cases"]
+    begun = time.perf_counter()
+    for name in wanted:
+        if name in results or time.perf_counter() - begun > arguments.budget:
+            continue
+        try:
+            results[name] = every[name] | run_elsewhere(name, arguments.data)
+        except RuntimeError as problem:
+            print(problem, flush=True)
+            continue
+        print(name, json.dumps(results[name]), flush=True)
+        if arguments.out:
+            text = json.dumps({"machine": machine(), "cases": results}, indent=1)
+            arguments.out.write_text(text + "\n")
+    columns = ["case", "seconds", "ms_per_step", "until_settled", "peak_GiB", "images_are"]
+    print_table([{"case": name} | row for name, row in results.items()], columns)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,235 @@
+"""Trains a network under any policy, and judges it.
+
+Letters: B images of a batch, C classes (channels, in BCHW), T steps.
+
+Every image goes through the same stations as in the search: crop and flip, policy, normalise,
+cutout. On a GPU the whole step is a CUDA graph; several trainings may share one card.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import time
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from dada.config import TrainConfig
+from dada.data import Part, Split, batches, resized_crops
+from dada.engine import ALONE, Captured, Ranks, set_lr
+from dada.models import check_logits
+from dada.policy import Policy
+from dada.runlog import RunLog
+from dada.scores import Scores, judge_model
+from dada.train_state import TrainState
+
+SECONDS_BETWEEN_CHECKPOINTS = 20.0
+
+OnEpoch = Callable[[dict[str, Any], int], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainResult:
+    """The trained network, how good it is, and what was seen on the way."""
+
+    scores: Scores
+    history: list[dict[str, Any]]  # one entry per epoch
+    seconds: float
+    images_per_second: float
+    model: nn.Module
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """One training, ready to begin. `judge` defaults to the test images, or the validation's."""
+
+    split: Split
+    model: nn.Module
+    policy: Policy
+    config: TrainConfig
+    seed: int
+    device: torch.device
+    judge: Part | None = None
+    run: RunLog | None = None
+    on_epoch: OnEpoch | None = None
+    graph: bool = True
+    ranks: Ranks = ALONE
+    checkpoint_seconds: float = SECONDS_BETWEEN_CHECKPOINTS
+
+
+def train(
+    split: Split,
+    model: nn.Module,
+    policy: Policy,
+    config: TrainConfig,
+    *,
+    seed: int,
+    device: torch.device,
+    **options: Any,
+) -> TrainResult:
+    """Train `model` on `split.train` under `policy`; `options` are the other fields of `Job`.
+
+    With `run`, a log and checkpoints are written, and a training that was killed continues from
+    its last checkpoint.
+    """
+    job = Job(
+        split=split, model=model, policy=policy, config=config, seed=seed, device=device, **options
+    )
+    return next(result for _, result in train_many([job]))
+
+
+def train_many(jobs: Sequence[Job], at_once: int = 1) -> Iterator[tuple[Job, TrainResult]]:
+    """Each job's result, in the order in which they end; `at_once` of them share the device.
+
+    They take turns, a step each, on streams of their own: while the host launches one's step, the
+    card works on the others'.
+    """
+    waiting = list(jobs)
+    running: list[tuple[Job, Generator[None, None, TrainResult]]] = []
+    while waiting or running:
+        while waiting and len(running) < at_once:
+            job = waiting.pop(0)
+            running.append((job, _training(job)))
+        for job, steps in list(running):
+            try:
+                next(steps)
+            except StopIteration as ended:
+                running.remove((job, steps))
+                yield job, ended.value
+
+
+def train_step(state: TrainState, images_BCHW: Tensor, labels_B: Tensor, lr: Tensor) -> Tensor:
+    """One step; returns the training loss."""
+    config, ranks = state.config, state.ranks
+    views_BCHW = state.augmented(images_BCHW)
+    state.optimizer.zero_grad(set_to_none=True)
+    with state.precision.passes():
+        loss = F.cross_entropy(
+            state.called(views_BCHW), labels_B, label_smoothing=config.label_smoothing
+        )
+    loss.backward()
+    ranks.average_([weight.grad for weight in state.model.parameters() if weight.grad is not None])
+    if config.clip > 0:
+        nn.utils.clip_grad_norm_(state.model.parameters(), config.clip, foreach=True)
+    set_lr(state.optimizer, lr)
+    state.optimizer.step()
+    state.update_average()
+    return loss.detach()
+
+
+def learning_rates_T(config: TrainConfig, epochs: int, steps_per_epoch: int) -> Tensor:
+    """The learning rate of every step."""
+    total = epochs * steps_per_epoch
+    warm = min(config.warmup_epochs * steps_per_epoch, total / 2)
+    rates = []
+    for step in range(total):
+        peak = config.lr * config.warmup_factor
+        if step < warm:
+            rates.append(config.lr + (peak - config.lr) * step / warm)
+        elif config.schedule == "step":
+            passed = sum(step >= milestone * total for milestone in config.milestones)
+            rates.append(peak * 0.1**passed)
+        else:
+            done = (step - warm) / (total - warm)
+            rates.append(peak * 0.5 * (1 + math.cos(math.pi * done)))
+    return torch.tensor(rates)
+
+
+def try_step(job: Job) -> None:
+    """One step of a copy, to see whether there is room for it."""
+    steps = _training(replace(job, model=copy.deepcopy(job.model), graph=False))
+    next(steps)
+    steps.close()
+
+
+def _training(job: Job) -> Generator[None, None, TrainResult]:
+    """The loop of one training; stops after every step to let others have a turn."""
+    config, device, ranks = job.config, job.device, job.ranks
+    start = time.perf_counter()
+    split = job.split.to(device)
+    judge = job.judge or job.split.test or job.split.val
+    assert judge is not None, "the caller splits off what a training is judged on"
+    judge = judge.to(device)
+    train_part = split.train
+    batch = ranks.share(config.batch_size, len(train_part)) * ranks.world
+    steps_per_epoch = len(train_part) // batch
+    epochs = config.epochs_for(steps_per_epoch)
+    state = TrainState(job.model, split, job.policy, config, job.seed, device, ranks)
+    check_logits(
+        job.model, state.normalise(train_part.batch(torch.arange(2))[0]), split.num_classes
+    )
+    saved = ranks.same(job.run.restore() if job.run is not None else None)
+    history: list[dict[str, Any]] = []
+    first = 0
+    if saved is not None:
+        state.restore(saved)
+        history, first = list(saved["history"]), saved["epoch"]
+    before = sum(entry["seconds"] for entry in history)
+    rates_T = learning_rates_T(config, epochs, steps_per_epoch).to(device)
+    step = Captured(
+        partial(train_step, state),
+        generators=[state.noise],
+        # Recording what processes tell each other is left to those who can try it.
+        enabled=job.graph and ranks.world == 1,
+    )
+    written = time.perf_counter()
+    for epoch in range(first, epochs):
+        begun = time.perf_counter()
+        with state.lane:
+            losses = []
+            order_N = torch.randperm(len(train_part), generator=state.order)
+            whole = order_N[: steps_per_epoch * batch].view(-1, batch)
+            reader = _read(state, train_part, [ranks.mine(index_B) for index_B in whole])
+        for i in range(steps_per_epoch):
+            with state.lane:
+                images, labels = next(reader)
+                losses.append(step(images, labels, rates_T[epoch * steps_per_epoch + i]))
+            yield
+        with state.lane:
+            loss = float(ranks.gather(torch.stack(losses)).mean())
+        if not math.isfinite(loss):
+            raise ValueError(
+                f"the training loss became {loss} in epoch {epoch + 1}; lower --lr "
+                f"(now {config.lr:g}) or look for broken images"
+            )
+        metrics = {
+            "epoch": epoch + 1,
+            "loss": loss,
+            "seconds": round(time.perf_counter() - begun, 3),
+        }
+        history.append(metrics)
+        if job.run is not None:
+            job.run.log(**metrics)
+            now = time.perf_counter()
+            if now - written >= job.checkpoint_seconds or epoch + 1 == epochs:
+                job.run.checkpoint(state.checkpoint(epoch + 1, history))
+                written = now
+        if job.on_epoch is not None:
+            job.on_epoch(metrics, epochs)
+    with state.lane:
+        state.agree_on_statistics()
+        scores = judge_model(
+            state.judged, state.normalise, judge, split.num_classes, state.precision, ranks
+        )
+    seen = sum(entry["seconds"] for entry in history)
+    return TrainResult(
+        scores=scores,
+        history=history,
+        seconds=before + time.perf_counter() - start,
+        images_per_second=epochs * steps_per_epoch * batch / max(seen, 1e-9),
+        model=state.judged,
+    )
+
+
+def _read(
+    state: TrainState, part: Part, index_batches: Sequence[Tensor]
+) -> Iterator[tuple[Tensor, Tensor]]:
+    if state.config.base.resized_crop:
+        return resized_crops(part, index_batches, state.order, state.ranks)
+    return batches(part, index_batches)

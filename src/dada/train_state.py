@@ -1,0 +1,103 @@
+"""Everything that changes during a training, and so everything a checkpoint must hold."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from dada.augment import Normalise, PolicyTables, before_policy, cover_square
+from dada.config import TrainConfig
+from dada.data import Split
+from dada.engine import Lane, Precision, Ranks, channels_last, generator_on
+from dada.policy import Policy
+from dada.space import SPACES
+
+
+class TrainState(nn.Module):
+    """The network, its averaged twin if asked for, the optimiser, and the random generators."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        split: Split,
+        policy: Policy,
+        config: TrainConfig,
+        seed: int,
+        device: torch.device,
+        ranks: Ranks,
+    ) -> None:
+        super().__init__()
+        self.config, self.device, self.ranks = config, device, ranks
+        self.precision = Precision.of(config.precision, device)
+        elements = config.batch_size * split.channels * math.prod(split.image_size)
+        self.lane = Lane(device, self.precision, seed, elements)
+        with self.lane:
+            self.normalise = Normalise(*split.mean_std()).to(device)
+            self.model: nn.Module = channels_last(model.to(device), device).train()
+            self.average: nn.Module | None = copy.deepcopy(self.model) if config.ema else None
+            self.space = SPACES[policy.space]
+            self.tables = PolicyTables.of(policy, self.space, device)
+            on_card = device.type == "cuda"
+            self.optimizer = torch.optim.SGD(
+                self.model.parameters(),
+                # On a card the rate is a number there, which a recorded step reads anew.
+                lr=torch.tensor(config.lr, device=device) if on_card else config.lr,
+                momentum=config.momentum,
+                weight_decay=config.weight_decay,
+                nesterov=config.momentum > 0,
+                fused=on_card,
+            )
+        self.called: Callable[[Tensor], Tensor] = self.model.forward
+        if config.compile:
+            self.called = torch.compile(self.model.forward)
+        self.order = generator_on(torch.device("cpu"), seed)  # which images, in which order
+        self.noise = generator_on(device, seed + 1)  # everything drawn on the device
+
+    @property
+    def judged(self) -> nn.Module:
+        return self.model if self.average is None else self.average
+
+    def augmented(self, images_BCHW: Tensor) -> Tensor:
+        """Crop and flip, policy, normalise, cutout: the stations of the search."""
+        base = self.config.base
+        before_BCHW = before_policy(images_BCHW, base, self.noise, self.ranks)
+        done_BCHW = self.tables.augment(before_BCHW, self.space, self.noise, self.ranks)
+        views_BCHW = cover_square(self.normalise(done_BCHW), base.cutout, self.noise, self.ranks)
+        views: Tensor = channels_last(views_BCHW, self.device)
+        return views
+
+    @torch.no_grad()
+    def update_average(self) -> None:
+        if self.average is None:
+            return
+        averaged: list[Tensor] = list(self.average.parameters())
+        newest: list[Tensor] = list(self.model.parameters())
+        torch._foreach_lerp_(averaged, newest, 1 - self.config.ema)
+        for mean, now in zip(self.average.buffers(), self.model.buffers(), strict=True):
+            mean.copy_(now)
+
+    def agree_on_statistics(self) -> None:
+        """BatchNorm's statistics are of each process's own images: the mean is judged."""
+        self.ranks.average_([b for b in self.judged.buffers() if b.is_floating_point()])
+
+    def checkpoint(self, epoch: int, history: list[dict[str, Any]]) -> dict[str, Any]:
+        return {
+            "epoch": epoch,
+            "history": history,
+            "modules": self.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "generators": [self.order.get_state(), self.noise.get_state()],
+            "global_generators": self.lane.random,
+        }
+
+    def restore(self, saved: dict[str, Any]) -> None:
+        self.load_state_dict(saved["modules"])
+        self.optimizer.load_state_dict(saved["optimizer"])
+        for generator, position in zip((self.order, self.noise), saved["generators"], strict=True):
+            generator.set_state(position.cpu())
+        self.lane.random = [position.cpu() for position in saved["global_generators"]]
