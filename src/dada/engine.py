@@ -10,10 +10,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, distributed
+
+T = TypeVar("T")
 
 CALLS_BEFORE_GRAPH = 2  # the first compiles, and one shape more may be the last batch of an epoch
 SMALL_BATCH_ELEMENTS = 100_000  # 128 images of 16x16 in colour
@@ -116,6 +118,25 @@ class Captured:
         with torch.cuda.graph(graph, stream=own):
             made = self.call(*places)
         return graph, places, made
+
+
+def side_by_side(
+    first: Callable[[], T], second: Callable[[], T], device: torch.device
+) -> tuple[T, T]:
+    """Both results. Where a graph is recorded, as two branches that the card runs at a time.
+
+    For two calls that share nothing they write to. Launched one by one they would gain nothing:
+    there the host is what is waited for.
+    """
+    if device.type != "cuda" or not torch.cuda.is_current_stream_capturing():
+        return first(), second()
+    here, branch = torch.cuda.current_stream(device), torch.cuda.Stream(device)
+    branch.wait_stream(here)
+    with torch.cuda.stream(branch):
+        there = second()
+    made = first()
+    here.wait_stream(branch)
+    return made, there
 
 
 PRECISIONS = {"cpu": "fp32", "cuda": "bf16"}

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from dada.augment import augment, augment_stages, before_policy, cover_square
 from dada.config import SearchConfig
 from dada.data import Batch, Part, Split, batches, resized_crops
-from dada.engine import ALONE, Captured, Ranks, set_lr
+from dada.engine import ALONE, Captured, Ranks, plain_kernels, set_lr
 from dada.hypergradient import HYPERGRADIENTS, Cost, trainable_weights, virtual_val_grad
 from dada.models import check_logits, without_noise
 from dada.pixel_effects import pixel_effects
@@ -136,13 +136,14 @@ def _cost(
     by_pixel = state.reads_pixels
     inner_lr = lr
     if config.reward == "cosine":
-        squares = torch.stack([grad.square().sum() for grad in val_grad.values()])
-        inner_lr = 1 / squares.sum().sqrt().clamp(min=1e-12)
+        norms = torch.stack(torch._foreach_norm(list(val_grad.values())))
+        inner_lr = 1 / norms.square().sum().sqrt().clamp(min=1e-12)
     hypergradient, gather = HYPERGRADIENTS[config.hypergradient], state.gather
     count = len(labels_B)
     if config.clean_baseline:
         views_BCHW, labels_B = torch.cat([views_BCHW, clean_BCHW]), labels_B.repeat(2)
-    with without_noise(state.model):
+    # torch's own kernels: to compile ours for float32 takes longer than they save in a search.
+    with without_noise(state.model), plain_kernels():
         cost = hypergradient(
             state.model, weights, val_grad, inner_lr, views_BCHW, labels_B, image_grad=by_pixel
         )

@@ -8,6 +8,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 from torch.nn import functional
 
+from dada.models.batchnorm import BatchNormReLU
 from dada.models.initial import initialise
 from dada.models.noise import ShakeDrop
 
@@ -25,11 +26,11 @@ class PyramidBlock(nn.Module):
         self.branch = nn.Sequential(
             nn.BatchNorm2d(width_in),
             nn.Conv2d(width_in, width, 1, bias=False),
-            nn.BatchNorm2d(width),
-            nn.ReLU(inplace=True),
+            BatchNormReLU(width),
+            nn.Identity(),  # keeps the numbers by which checkpoints know the layers
             nn.Conv2d(width, width, 3, stride, 1, bias=False),
-            nn.BatchNorm2d(width),
-            nn.ReLU(inplace=True),
+            BatchNormReLU(width),
+            nn.Identity(),
             nn.Conv2d(width, width * _EXPANSION, 1, bias=False),
             nn.BatchNorm2d(width * _EXPANSION),
         )
@@ -77,11 +78,11 @@ class PyramidNet(nn.Module):
             blocks.append(PyramidBlock(width_in, width, 2 if opens_stage else 1, keep_prob))
             width_in = width * _EXPANSION
         self.blocks = nn.Sequential(*blocks)
-        self.norm = nn.BatchNorm2d(width_in)
+        self.norm = BatchNormReLU(width_in)
         self.head = nn.Linear(width_in, num_classes)
         initialise(self)
 
     def forward(self, images_BCHW: Tensor) -> Tensor:
         features = self.norm(self.blocks(self.stem(images_BCHW)))
-        logits: Tensor = self.head(functional.relu(features, inplace=True).mean((2, 3)))
+        logits: Tensor = self.head(features.mean((2, 3)))
         return logits

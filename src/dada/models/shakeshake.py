@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from dada.models.batchnorm import BatchNormReLU
 from dada.models.initial import initialise
 from dada.models.noise import ShakeShake
 
@@ -19,8 +20,8 @@ def _branch(width_in: int, width: int, stride: int) -> nn.Sequential:
     return nn.Sequential(
         nn.ReLU(),  # not in place: both branches and the shortcut read the same input
         nn.Conv2d(width_in, width, 3, stride, 1, bias=False),
-        nn.BatchNorm2d(width),
-        nn.ReLU(inplace=True),
+        BatchNormReLU(width),
+        nn.Identity(),  # keeps the numbers by which checkpoints know the layers
         nn.Conv2d(width, width, 3, 1, 1, bias=False),
         nn.BatchNorm2d(width),
     )

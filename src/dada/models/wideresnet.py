@@ -6,30 +6,36 @@ Legend: B images, C channels, H height, W width.
 from __future__ import annotations
 
 from torch import Tensor, nn
-from torch.nn import functional
 
+from dada.models.batchnorm import BatchNormReLU
 from dada.models.initial import initialise
 
 
 class WideBlock(nn.Module):
-    """BN-ReLU-conv3x3-BN-ReLU-conv3x3 beside a shortcut, which is 1x1 where the width changes."""
+    """BN-ReLU-conv3x3-BN-ReLU-conv3x3 beside a shortcut, which is 1x1 where the width changes.
+
+    The two ends are added by whoever reads them: the next BatchNorm does it in the same pass.
+    """
 
     def __init__(self, width_in: int, width: int, stride: int) -> None:
         super().__init__()
-        self.norm1 = nn.BatchNorm2d(width_in)
+        self.norm1 = BatchNormReLU(width_in)
         self.conv1 = nn.Conv2d(width_in, width, 3, stride, 1, bias=False)
-        self.norm2 = nn.BatchNorm2d(width)
+        self.norm2 = BatchNormReLU(width)
         self.conv2 = nn.Conv2d(width, width, 3, 1, 1, bias=False)
         self.shortcut: nn.Conv2d | None = None
         if width_in != width or stride != 1:
             self.shortcut = nn.Conv2d(width_in, width, 1, stride, bias=False)
 
-    def forward(self, x_BCHW: Tensor) -> Tensor:
-        active = functional.relu(self.norm1(x_BCHW), inplace=True)
-        out: Tensor = self.conv1(active)
-        out = self.conv2(functional.relu(self.norm2(out), inplace=True))
+    def forward(self, branch_BCHW: Tensor, skip_BCHW: Tensor | None) -> tuple[Tensor, Tensor]:
+        """(branch, skip) of which the input is the sum -> (branch, skip) of the output."""
+        if skip_BCHW is None:  # the first block
+            active, x_BCHW = self.norm1(branch_BCHW), branch_BCHW
+        else:
+            active, x_BCHW = self.norm1.add(branch_BCHW, skip_BCHW)
+        out: Tensor = self.conv2(self.norm2(self.conv1(active)))
         # Where the width changes, the shortcut starts behind the activation.
-        return out + (x_BCHW if self.shortcut is None else self.shortcut(active))
+        return out, x_BCHW if self.shortcut is None else self.shortcut(active)
 
 
 class WideResNet(nn.Module):
@@ -52,12 +58,15 @@ class WideResNet(nn.Module):
                 stride = 2 if stage > 0 and block == 0 else 1
                 blocks.append(WideBlock(width_in, stage_width, stride))
                 width_in = stage_width
-        self.blocks = nn.Sequential(*blocks)
-        self.norm = nn.BatchNorm2d(width_in)
+        self.blocks = nn.ModuleList(blocks)
+        self.norm = BatchNormReLU(width_in)
         self.head = nn.Linear(width_in, num_classes)
         initialise(self)
 
     def forward(self, images_BCHW: Tensor) -> Tensor:
-        features = self.norm(self.blocks(self.stem(images_BCHW)))
-        logits: Tensor = self.head(functional.relu(features, inplace=True).mean((2, 3)))
+        first, *others = self.blocks
+        branch, skip = first(self.stem(images_BCHW), None)
+        for block in others:
+            branch, skip = block(branch, skip)
+        logits: Tensor = self.head(self.norm.add(branch, skip)[0].mean((2, 3)))
         return logits
