@@ -3,19 +3,25 @@
 __version__ = "0.1.0"
 
 from dada import ops
-from dada.api import Result, search
-from dada.config import SearchConfig
+from dada.api import Result, Trained, search, train
+from dada.compare import Comparison, compare
+from dada.config import SearchConfig, TrainConfig
 from dada.policy import Policy, PolicyOp, SubPolicy
 from dada.space import SearchSpace
 
 __all__ = [
+    "Comparison",
     "Policy",
     "PolicyOp",
     "Result",
     "SearchConfig",
     "SearchSpace",
     "SubPolicy",
+    "TrainConfig",
+    "Trained",
     "__version__",
+    "compare",
     "ops",
     "search",
+    "train",
 ]

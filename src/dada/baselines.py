@@ -2,23 +2,84 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
+from dada.config import Base
+from dada.ops import Op
 from dada.policy import Policy, PolicyOp, SubPolicy
 from dada.space import SearchSpace
 
-NAMES = ("none", "uniform", "init", "trivialaugment", "randaugment:n,m")
+# Side of the images each of AutoAugment's policies was searched on.
+AUTOAUGMENT_SIDE = {"cifar10": 32, "svhn": 32, "imagenet": 224}
+AUTOAUGMENT_BINS = 10
+LARGEST_SMALL_SIDE = 64  # `autoaugment` alone is CIFAR-10's policy up to here, ImageNet's above
+
+NAMES = (
+    "none",
+    "cutout",
+    "uniform",
+    "init",
+    "trivialaugment",
+    "randaugment:n,m",
+    *(f"autoaugment:{data}" for data in AUTOAUGMENT_SIDE),
+)
+FREE = {name.partition(":")[0] for name in NAMES}
 
 
 def by_name(name: str) -> Policy | None:
     """The baseline of that name, or None when it is not one."""
-    kind, _, settings = name.partition(":")
+    kind, colon, settings = name.partition(":")
     if kind == "randaugment":
         return randaugment(*_randaugment_settings(settings, name))
-    makers = {"none": none, "uniform": uniform, "init": init, "trivialaugment": trivialaugment}
+    if kind == "autoaugment":
+        return autoaugment(settings if colon else "cifar10")
+    makers = {
+        "none": none,
+        "cutout": cutout,
+        "uniform": uniform,
+        "init": init,
+        "trivialaugment": trivialaugment,
+    }
     return makers[kind]() if name in makers else None
+
+
+def is_free(name: str) -> bool:
+    """Whether a policy of this name costs no search, whatever the data."""
+    return name.partition(":")[0] in FREE
+
+
+def meant_for(name: str, data_name: str, image_size: tuple[int, int]) -> str:
+    """`autoaugment` alone stands for the policy of the most similar data; others for themselves."""
+    if name != "autoaugment":
+        return name
+    if data_name.partition(":")[0].startswith("svhn"):
+        return "autoaugment:svhn"
+    small = max(image_size) <= LARGEST_SMALL_SIDE
+    return "autoaugment:cifar10" if small else "autoaugment:imagenet"
+
+
+def base_for(name: str, base: Base, image_size: tuple[int, int]) -> Base:
+    """What is done besides the policy of this name, given what the data set has as its own.
+
+    The square that `Base.cutout` covers comes after normalising, where no policy reaches. So
+    `none` switches it off, `cutout` switches it on (half of the shorter side, as 16 is of CIFAR's
+    32, where the data set has no own), and every other policy keeps the data set's.
+    """
+    if name == "none":
+        return replace(base, cutout=0)
+    if name == "cutout":
+        return replace(base, cutout=base.cutout or max(1, min(image_size) // 2))
+    return base
 
 
 def none() -> Policy:
     return Policy((), provenance={"name": "none"})
+
+
+def cutout() -> Policy:
+    """No operations: the square is covered after normalising, see `base_for`."""
+    return Policy((), provenance={"name": "cutout"})
 
 
 def uniform(space: SearchSpace | None = None) -> Policy:
@@ -54,6 +115,48 @@ def randaugment(num_ops: int, strength: float) -> Policy:
     )
     name = f"randaugment:{num_ops},{strength:g}"
     return Policy(subpolicies, "strength", "uniform", {"name": name})
+
+
+def autoaugment(data: str) -> Policy:
+    """The 25 sub-policies AutoAugment found on that data set, as torchvision has them.
+
+    A level 0..9 becomes the strength of the same value. Shifts are those of the images searched
+    on, in whole pixels (torchvision drops the fraction): the same bytes at that size, and the
+    same part of the side at any other.
+    """
+    if data not in AUTOAUGMENT_SIDE:
+        raise ValueError(
+            f"'autoaugment:{data}': there are "
+            + ", ".join(f"autoaugment:{known}" for known in AUTOAUGMENT_SIDE)
+        )
+    from torchvision.transforms import AutoAugment, AutoAugmentPolicy
+
+    reference = AutoAugment(AutoAugmentPolicy(data))
+    side = AUTOAUGMENT_SIDE[data]
+    values = reference._augmentation_space(AUTOAUGMENT_BINS, (side, side))
+    space = SearchSpace.named("strength")
+    rows = []
+    for subpolicy in reference.policies:
+        row: list[tuple[str, float, float]] = []
+        for op, probability, level in subpolicy:
+            value = 0.0 if level is None else float(values[op][0][level])
+            row.append((op, probability, _strength(space.op(op), value, side)))
+        rows.append(row)
+    provenance: dict[str, Any] = {"name": f"autoaugment:{data}", "published": True}
+    return Policy.uniform(rows, space.name, **provenance)
+
+
+def _strength(op: Op, value: float, side: int) -> float:
+    """The strength at which an op of the paper's does what torchvision does with this value."""
+    if not op.has_strength:
+        return 0.0
+    if op.name.startswith("Translate"):
+        value = int(value) / side
+    if op.neutral == op.high:  # a threshold or a number of bits, falling from the end
+        return (op.high - value) / (op.high - op.low)
+    if not op.signed:  # torchvision counts a factor from 1
+        return min(1.0, value / (op.high - 1))
+    return min(1.0, value / op.high)
 
 
 def _randaugment_settings(settings: str, name: str) -> tuple[int, float]:
