@@ -204,6 +204,15 @@ class Policy:
 
         return PolicyTransform(self, seed=seed)
 
+    def export(self, target: str) -> str:
+        """The text of a file that does the same in another library, without this package.
+
+        The targets are torchvision, timm, albumentations, kornia, dali and mmpretrain.
+        """
+        from dada.export import export
+
+        return export(self, target)
+
     def op_probabilities(self) -> dict[str, float]:
         """How often each operation is done to an image: weight x probability, summed."""
         totals = {op.name: 0.0 for op in SPACES[self.space].ops}
