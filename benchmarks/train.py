@@ -33,14 +33,17 @@ from dada import Policy, models
 from dada.config import BASES, Base, TrainConfig
 from dada.data import Split, TensorPart
 from dada.engine import ALONE, Captured, resolve_device
-from dada.train import train_step
+from dada.train import Job, train_many, train_step
 from dada.train_state import TrainState
 
 STEPS, REPEATS = 20, 7
 # Where the time goes, by words in the names of the kernels; the first that matches counts.
 KINDS = {
     "convolution": ("fprop", "dgrad", "wgrad", "convolve", "conv2d", "nchwTonhwc", "nhwcTonchw"),
-    "normalise, activate, add": ("batch_norm", "batchnorm", "bn_", "sums", "relu", "clamp", "add"),
+    "normalise, activate, add": (
+        *("forward_sums", "backward_sums", "activate", "backward_input"),  # our own
+        *("batch_norm", "batchnorm", "clamp", "CUDAFunctor_add", "threshold"),  # torch's
+    ),
     "policy": ("pixels", "statistics", "gather", "searchsorted", "masked_fill"),
     "optimiser, clip": ("multi_tensor", "Sgd", "norm"),
     "products": ("gemm", "nvjet"),
@@ -76,11 +79,21 @@ def random_split(images: int, side: int, device: torch.device, classes: int = 10
 class Loop:
     """The loop of a training, a step at a time."""
 
-    def __init__(self, case: Case, device: torch.device, *, graph: bool, augmented: bool) -> None:
+    def __init__(
+        self,
+        case: Case,
+        device: torch.device,
+        *,
+        graph: bool,
+        augmented: bool,
+        compiled: bool = False,
+    ) -> None:
         self.split = random_split(case.images, case.side, device)
         network = models.build(case.model, 10, 3, (case.side, case.side), seed=0)
         base = BASES["cifar10"] if case.side <= 64 else Base(flip=True)
-        config = TrainConfig(batch_size=case.batch, base=base if augmented else Base())
+        config = TrainConfig(
+            batch_size=case.batch, base=base if augmented else Base(), compile=compiled
+        )
         policy = Policy.load(case.policy if augmented else "none")
         self.state = TrainState(network, self.split, policy, config, 0, device, ALONE)
         self.step = Captured(
@@ -153,6 +166,42 @@ def kernels(loop: Loop, steps: int = 3) -> dict[str, Any]:
         kinds[kind] += spent
         rows.append((spent, event.count / steps, event.key[:120]))
     return {"kinds": dict(kinds.most_common()), "longest": sorted(rows, reverse=True)[:10]}
+
+
+def several(device: torch.device) -> list[dict[str, Any]]:
+    """Images per second of all trainings together, when some share the card."""
+    split = random_split(4000, 32, device)
+    config = TrainConfig(epochs=15, batch_size=128, base=BASES["cifar10"])
+    rows = []
+    for at_once in (1, 2, 3, 4, 6):
+        jobs = [
+            Job(
+                split=split,
+                model=models.build("wrn40_2", 10, seed=seed),
+                policy=Policy.load("uniform"),
+                config=config,
+                seed=seed,
+                device=device,
+            )
+            for seed in range(at_once)
+        ]
+        start = time.perf_counter()
+        for _ in train_many(jobs, at_once):
+            pass
+        seconds = time.perf_counter() - start
+        rows.append({"at_once": at_once, "images_per_second": at_once * 15 * 3968 / seconds})
+        print(json.dumps(rows[-1]), flush=True)
+    return rows
+
+
+def attempts(case: Case, device: torch.device) -> dict[str, float]:
+    """Milliseconds of a step by other ways to the same convolutions."""
+    found = {}
+    torch.backends.cudnn.benchmark, torch.backends.cudnn.benchmark_limit = True, 0
+    found["every algorithm of cuDNN tried"] = measure(case, device, graph=True, augmented=True)
+    torch.backends.cudnn.benchmark = False
+    found["torch.compile"] = measure(case, device, graph=True, augmented=True, compiled=True)
+    return {name: row["milliseconds"] for name, row in found.items()}
 
 
 def operations_and_bytes(case: Case, device: torch.device) -> tuple[float, float]:
@@ -235,8 +284,14 @@ def main() -> None:
             }
         )
         print(json.dumps(rows[-1]), flush=True)
+        result: dict[str, Any] = {"machine": machine(), "ceilings": limits, "rows": rows}
         if arguments.out:
-            result = {"machine": machine(), "ceilings": limits, "rows": rows}
+            arguments.out.write_text(json.dumps(result, indent=1) + "\n")
+    if not arguments.quick and device.type == "cuda":
+        result["several_at_once"] = several(device)
+        result["attempts_wrn28_10"] = attempts(CASES[2], device)
+        print(json.dumps(result["attempts_wrn28_10"]), flush=True)
+        if arguments.out:
             arguments.out.write_text(json.dumps(result, indent=1) + "\n")
     columns = "model batch side images_per_second ms spread eager_ms times_eager augmentation"
     print_table(rows, [*columns.split(), "floor_ms", "share_of_limit", "peak_GiB"])

@@ -172,17 +172,17 @@ class _FusedBatchNormReLU(torch.autograd.Function):
         arrivals: Tensor,
     ) -> tuple[Tensor, Tensor | None]:
         # Triton is imported, and its kernels compiled, only when a CUDA batch comes.
-        from dada.models.batchnorm_kernels import activate, statistics
+        from dada.models.batchnorm_kernels import activate, forward_sums
 
         device, channels, rows = x_BCHW.device, x_BCHW.shape[1], _rows(x_BCHW)
         block_rows = _tile(channels)[0]
         constants = _constants(channels)
-        # `statistics` reads two tiles at a time.
+        # `forward_sums` reads two tiles at a time.
         programs, grid = _summing_grid(rows, channels, 2 * block_rows, device)
         partials_2PC = torch.empty(2, programs, channels, dtype=torch.float32, device=device)
         saved_4C = torch.empty(4, channels, dtype=torch.float32, device=device)
         sum_BCHW = None if residual_BCHW is None else _empty_like(x_BCHW)
-        statistics[(grid,)](
+        forward_sums[(grid,)](
             x_BCHW,
             x_BCHW if residual_BCHW is None else residual_BCHW,
             x_BCHW if sum_BCHW is None else sum_BCHW,

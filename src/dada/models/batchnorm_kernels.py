@@ -67,7 +67,7 @@ def rows_of(number, programs, rows, STEP: tl.constexpr):
 
 
 @triton.jit(do_not_specialize=["rows"])
-def statistics(
+def forward_sums(
     x,
     residual,
     total,
