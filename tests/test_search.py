@@ -221,8 +221,7 @@ def test_the_network_takes_one_ordinary_step(preset, views, hypergradient):
         assert torch.equal(loss, plain_loss.detach())
     assert changed(state.model, tensors_of(plain)) == set()
     assert int(state.model.state_dict()["features.1.num_batches_tracked"]) == 3
-    for mine, other in zip(state.model.parameters(), plain.parameters(), strict=True):
-        buffer = state.weight_optimizer.state[mine]["momentum_buffer"]
+    for buffer, other in zip(state.weight_optimizer.velocity, plain.parameters(), strict=True):
         assert torch.equal(buffer, optimizer.state[other]["momentum_buffer"])
 
 

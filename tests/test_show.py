@@ -48,8 +48,8 @@ def test_a_person_sees_a_table():
     assert ESCAPE.search(text)
     plain = ESCAPE.sub("", text)
     assert "dada-cifar10" in plain
-    row = next(line for line in plain.splitlines() if "TranslateX by +-7.2% of the width" in line)
-    assert "4.0%" in row and "0.52" in row and "█" in row
+    row = next(line for line in plain.splitlines() if "TranslateX by ±7.2% of the width" in line)
+    assert "4.0%" in row and "0.52" in row and "━" in row
     assert "how often each operation is done" in plain
 
 
@@ -73,7 +73,7 @@ def test_no_policy_says_so():
 
 @pytest.mark.parametrize(("share", "full"), [(0.0, 0), (0.5, 6), (1.0, 12), (0.04, 0), (0.96, 12)])
 def test_a_bar(share, full):
-    assert show.bar(share) == "█" * full + "·" * (12 - full)
+    assert show.bar(share) == "━" * full + "·" * (12 - full)
 
 
 # --- the sheet ----------------------------------------------------------------------------------
@@ -106,10 +106,46 @@ def test_a_sheet_of_no_augmentation():
     assert (pixels == (10, 20, 30)).all(-1).sum() == 3 * 30 * 20
 
 
+def test_the_bars_of_the_operations_share_a_scale_that_is_full():
+    policy = Policy(
+        (SubPolicy(0.8, (PolicyOp("Equalize", 0.1),)), SubPolicy(0.2, (PolicyOp("Invert", 0.2),))),
+        sampling="weighted",
+    )
+    lines = ESCAPE.sub("", shown(policy, terminal=True)).splitlines()
+    rates = {line.split()[0]: line for line in lines if "%" in line and "·" not in line[:14]}
+    assert rates["Equalize"].count("━") == 30 and "8.0%" in rates["Equalize"]
+    assert rates["Invert"].count("━") == 15 and "4.0%" in rates["Invert"]
+    assert rates["Rotate"].count("━") == 0
+
+
+def test_a_label_is_wrapped_and_loses_no_word():
+    font = show.ImageFont.load_default(14)
+    words = "Cutout a square of up to 20.0% of the width, 50% of the time"
+    lines = show._wrapped(words, 200, font)
+    assert " ".join(lines) == words and len(lines) > 1
+    assert all(font.getlength(line) <= 200 for line in lines)
+    assert show._wrapped("unbreakable" * 9, 50, font) == ["unbreakable" * 9]
+
+
+@pytest.mark.parametrize(
+    ("step", "says"),
+    [
+        (("Rotate", 1.0, (0.5, 1.0)), "Rotate by up to ±30.0 degrees"),
+        (("Rotate", 1.0, 0.75), "Rotate by ±15.0 degrees"),
+        (("Cutout", 1.0, (0.0, 1.0)), "Cutout a square of up to 20.0% of the width"),
+        (("Color", 1.0, (0.0, 1.0)), "Color times 0.10 to 1.90"),
+        (("Posterize", 1.0, (0.0, 1.0)), "Posterize to 4 to 8 bits"),
+    ],
+)
+def test_a_range_from_nothing_is_said_as_up_to(step, says):
+    policy = Policy.uniform([[step]])
+    assert show.in_words(policy, policy.subpolicies[0].ops[0]) == says
+
+
 @pytest.mark.parametrize("size", [(1, 1), (500, 3), (3, 500), (96, 96)])
 def test_any_shape_fits_a_cell(size):
     sheet = show.contact_sheet(INVERT, [Image.new("L", size, 7)], columns=1)
-    assert sheet.size == (330 + 2 * 100, 104)
+    assert sheet.size == (330 + 2 * 100 + 12, 104)
 
 
 def test_tensors_as_pictures():
@@ -131,7 +167,7 @@ def here(tmp_path, monkeypatch):
 def test_a_new_picture_shows_the_digits(here):
     target = show.write_sheet(INVERT, here / "new" / "sheet.png", None)
     assert target == here / "new" / "sheet.png"
-    assert pixels_of(target).shape == (104, 330 + 9 * 100, 3)
+    assert pixels_of(target).shape == (104, 330 + 9 * 100 + 12, 3)
 
 
 def test_a_new_picture_shows_the_data(here):

@@ -5,6 +5,7 @@ Nobody else touches these. Letters: B images of a batch.
 
 from __future__ import annotations
 
+import atexit
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -22,20 +23,24 @@ SMALL_BATCH_ELEMENTS = 100_000  # 128 images of 16x16 in colour
 
 
 def resolve_device(name: str = "auto") -> torch.device:
-    """`auto` is the GPU where there is one."""
+    """`auto` is the GPU where there is one; under `torchrun` every process has its own."""
     if name == "auto":
-        if not torch.cuda.is_available():
-            return torch.device("cpu")
-        return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+        name = "cuda" if torch.cuda.is_available() else "cpu"
     try:
         device = torch.device(name)
     except RuntimeError:
         raise ValueError(f"device {name!r} is not known; use auto, cpu or cuda") from None
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise ValueError(f"device {name!r} was asked for, but torch sees no CUDA GPU; use cpu")
     if device.type not in ("cpu", "cuda"):
         raise ValueError(f"device {name!r} is not supported; use auto, cpu or cuda")
-    return device
+    if device.type == "cpu":
+        return device
+    if not torch.cuda.is_available():
+        raise ValueError(f"device {name!r} was asked for, but torch sees no CUDA GPU; use cpu")
+    card = int(os.environ.get("LOCAL_RANK", "0")) if device.index is None else device.index
+    if card >= (there := torch.cuda.device_count()):
+        problem = f"GPU {card} was asked for, but torch sees {there}, counted from 0"
+        raise ValueError(f"{problem}; use another --device or start fewer processes")
+    return torch.device("cuda", card)
 
 
 def generator_on(device: torch.device, seed: int) -> torch.Generator:
@@ -210,15 +215,6 @@ class Lane:
         self.turn.close()
 
 
-def set_lr(optimizer: torch.optim.Optimizer, lr: Tensor) -> None:
-    """In place where the rate lives on the device, so that a recorded step reads the new one."""
-    for group in optimizer.param_groups:
-        if isinstance(group["lr"], Tensor):
-            group["lr"].copy_(lr)
-        else:
-            group["lr"] = float(lr)
-
-
 def channels_last(tensor_or_module: Any, device: torch.device) -> Any:
     """On CUDA, pixels of all channels side by side, the order tensor cores want."""
     if device.type != "cuda":
@@ -316,18 +312,22 @@ ALONE = Ranks()
 
 @contextmanager
 def joined(device: torch.device) -> Iterator[Ranks]:
-    """The other processes that `torchrun` started, or none."""
+    """The other processes that `torchrun` started, or none.
+
+    They stay together to the end: a script may search, then train, and cannot join again.
+    """
     if "RANK" not in os.environ or int(os.environ.get("WORLD_SIZE", "1")) == 1:
         yield ALONE
         return
-    started_here = not distributed.is_initialized()
-    if started_here:
-        distributed.init_process_group("nccl" if device.type == "cuda" else "gloo")
-    try:
-        yield Ranks(distributed.get_rank(), distributed.get_world_size())
-    finally:
-        if started_here:
-            distributed.destroy_process_group()
+    card = device if device.type == "cuda" else None
+    if card is not None:  # NCCL talks from the current card, which is the first one unless said
+        torch.cuda.set_device(card)
+    if not distributed.is_initialized():
+        distributed.init_process_group("gloo" if card is None else "nccl", device_id=card)
+        atexit.register(distributed.destroy_process_group)
+    # The first makes the run directory, which the others have to have found missing by then.
+    distributed.barrier()
+    yield Ranks(distributed.get_rank(), distributed.get_world_size())
 
 
 @contextmanager

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from dada.augment import augment, augment_stages, before_policy, cover_square
 from dada.config import SearchConfig
 from dada.data import Batch, Part, Split, batches, resized_crops
-from dada.engine import ALONE, Captured, Ranks, plain_kernels, set_lr
+from dada.engine import ALONE, Captured, Ranks, plain_kernels
 from dada.hypergradient import HYPERGRADIENTS, Cost, trainable_weights, virtual_val_grad
 from dada.models import check_logits, without_noise
 from dada.pixel_effects import pixel_effects
@@ -78,7 +78,7 @@ def search_step(
         stages = [clean_BCHW, augment(clean_BCHW, state.space, draw, magnitude_NK)]
     views_BCHW = cover_square(seen(stages[-1]), config.base.cutout, state.noise, ranks)
     # 3. The gradient of the training loss: computed once, for the virtual step and the real one.
-    state.weight_optimizer.zero_grad(set_to_none=True)
+    state.weight_optimizer.zero_grad()
     with state.precision.passes():
         loss = F.cross_entropy(model(views_BCHW), labels_VB)
     loss.backward()
@@ -100,8 +100,7 @@ def search_step(
         # 6. The gradient of the expected cost, by the chosen estimator; the policy moves.
         _move_policy(state, draw_of_all, draw, cost, stages, views_BCHW)
     # 7. The ordinary weight step.
-    set_lr(state.weight_optimizer, lr)
-    state.weight_optimizer.step()
+    state.weight_optimizer.step(lr)
     return loss.detach()
 
 

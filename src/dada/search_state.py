@@ -14,6 +14,7 @@ from dada.data import Split
 from dada.engine import ALONE, Lane, Precision, Ranks, channels_last, generator_on
 from dada.estimators import Estimator, make_estimator
 from dada.evidence import Evidence
+from dada.optimisers import SGD, Adam
 from dada.parameters import MagnitudeDistribution, PolicyParameters
 from dada.policy import Policy
 from dada.space import SearchSpace
@@ -59,21 +60,13 @@ class SearchState(nn.Module):
             self.sampling = self.learned
             self.evidence = None
         self.to(device)
-        on_card = device.type == "cuda"
-        self.weight_optimizer = torch.optim.SGD(
-            self.model.parameters(),
-            # On a card the rate is a number there, which a recorded step reads anew.
-            lr=torch.tensor(config.lr, device=device) if on_card else config.lr,
-            momentum=config.momentum,
-            weight_decay=config.weight_decay,
-            nesterov=config.momentum > 0,
-            fused=on_card,
+        self.weight_optimizer = SGD(
+            self.model.parameters(), momentum=config.momentum, weight_decay=config.weight_decay
         )
-        self.policy_optimizer = torch.optim.Adam(
+        self.policy_optimizer = Adam(
             [*self.learned.parameters(), *self.estimator.parameters()],
             lr=config.policy_lr,
             betas=config.policy_betas,
-            capturable=on_card,
         )
         self.order = generator_on(torch.device("cpu"), seed)  # which images, in which order
         self.noise = generator_on(device, seed + 1)  # everything drawn on the device

@@ -5,23 +5,27 @@ from __future__ import annotations
 from pathlib import Path
 
 import torch
-from PIL import Image, ImageDraw
+from PIL import Image, ImageDraw, ImageFont
+from rich import box
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 from torch import Tensor
 
 from dada.policy import Policy, SubPolicy
+from dada.report.gallery import in_words
+from dada.report.samples import read_samples
 
 BAR_WIDTH = 12
-MOST_ROWS = 40  # of a table; a published policy may have 500 sub-policies
+MOST_ROWS = 25  # of a table; a published policy may have 500 sub-policies
 
 
 def bar(share: float, width: int = BAR_WIDTH) -> str:
     filled = round(share * width)
-    return "█" * filled + "·" * (width - filled)
+    return "━" * filled + "·" * (width - filled)
 
 
-def print_policy(policy: Policy, console: Console) -> None:
+def print_policy(policy: Policy, console: Console, rows: int = MOST_ROWS) -> None:
     """Rich where a person looks; plain lines where a program reads."""
     if not console.is_terminal:
         console.print(policy.describe(), soft_wrap=True, markup=False, highlight=False)
@@ -29,23 +33,32 @@ def print_policy(policy: Policy, console: Console) -> None:
     if not policy.subpolicies:
         console.print("no augmentation")
         return
-    table = Table(title=str(policy.provenance.get("name", "policy")), title_justify="left")
-    table.add_column("drawn", justify="right")
-    table.add_column("what is done to the image")
-    table.add_column("probability", no_wrap=True)
+    name = str(policy.provenance.get("name", "policy"))
+    table = Table(title=Text(name, style="bold"), title_justify="left", box=box.SIMPLE_HEAD)
+    table.add_column("drawn", justify="right", style="dim")
+    table.add_column("what is done to the image", overflow="fold")
+    table.add_column("with probability", no_wrap=True)
     ranked = sorted(policy.subpolicies, key=lambda subpolicy: -subpolicy.weight)
-    for subpolicy in ranked[:MOST_ROWS]:
-        steps = "\n".join(policy.describe_op(step) for step in subpolicy.ops) or "nothing"
-        chances = "\n".join(
-            f"{bar(step.probability)} {step.probability:.2f}" for step in subpolicy.ops
+    for subpolicy in ranked[:rows]:
+        steps = "\n".join(in_words(policy, step) for step in subpolicy.ops) or "nothing"
+        chances = Text("\n").join(
+            Text.assemble((bar(step.probability), "cyan"), f" {step.probability:.2f}")
+            for step in subpolicy.ops
         )
         table.add_row(f"{subpolicy.weight:.1%}", steps, chances)
     console.print(table)
-    if len(ranked) > MOST_ROWS:
-        console.print(f"... and {len(ranked) - MOST_ROWS} more sub-policies")
-    shares = Table(title="how often each operation is done", title_justify="left", box=None)
-    for name, share in sorted(policy.op_probabilities().items(), key=lambda item: -item[1]):
-        shares.add_row(name, bar(share, 30), f"{share:.1%}")
+    if len(ranked) > rows:
+        console.print(f"... and {len(ranked) - rows} more sub-policies\n", highlight=False)
+    shares = Table(
+        title=Text("how often each operation is done to an image", style="bold"),
+        title_justify="left",
+        box=None,
+        show_header=False,
+    )
+    rates = sorted(policy.op_probabilities().items(), key=lambda item: -item[1])
+    widest = rates[0][1] or 1.0  # full length; against 1.0 most bars would be two blocks
+    for name, share in rates:
+        shares.add_row(name, Text(bar(share / widest, 30), style="cyan"), f"{share:.1%}")
     console.print(shares)
 
 
@@ -60,9 +73,12 @@ def contact_sheet(
 ) -> Image.Image:
     """One row for each of the likeliest sub-policies: an original, then draws of it."""
     ranked = sorted(policy.subpolicies, key=lambda subpolicy: -subpolicy.weight)[:rows]
-    label_width, gap = 330, 4
+    label_width, gap, apart = 330, 4, 12  # the original stands apart from what was made of it
     row_height = cell + gap
-    size = (label_width + (columns + 1) * (cell + gap), gap + max(1, len(ranked)) * row_height)
+    size = (
+        label_width + (columns + 1) * (cell + gap) + apart,
+        gap + max(1, len(ranked)) * row_height,
+    )
     sheet = Image.new("RGB", size, "white")
     pen = ImageDraw.Draw(sheet)
     for r, subpolicy in enumerate(ranked or [SubPolicy(1.0, ())]):
@@ -70,13 +86,46 @@ def contact_sheet(
         transform = only_this.transform(seed=seed + r)
         image = images[r % len(images)]
         top = gap + r * row_height
-        steps = [f"{policy.describe_op(s)}, p {s.probability:.2f}" for s in subpolicy.ops]
-        pen.text((8, top + 8), "\n".join([f"{subpolicy.weight:.1%}", *steps]), fill="black")
+        _write_label(pen, (12, top + 4), policy, subpolicy, label_width - 30)
         for c in range(columns + 1):
             shown = image if c == 0 else transform(image)
-            left = label_width + c * (cell + gap) + (gap if c else 0)
-            sheet.paste(_fit(shown, cell), (left, top))
+            left = label_width + c * (cell + gap) + (apart if c else 0)
+            fitted = _fit(shown, cell)
+            sheet.paste(fitted, (left + (cell - fitted.width) // 2, top))
     return sheet
+
+
+def _write_label(
+    pen: ImageDraw.ImageDraw,
+    place: tuple[int, int],
+    policy: Policy,
+    subpolicy: SubPolicy,
+    width: int,
+) -> None:
+    """How often it is drawn, then its operations, each wrapped to `width` pixels."""
+    large, plain = ImageFont.load_default(17), ImageFont.load_default(14)
+    x, y = place
+    pen.text((x, y), f"{subpolicy.weight:.1%}", fill="#2457c5", font=large)
+    y += 23
+    for step in subpolicy.ops:
+        words = f"{in_words(policy, step)}, {step.probability:.0%} of the time"
+        for line in _wrapped(words, width, plain):
+            pen.text((x, y), line, fill="#1d1f23", font=plain)
+            y += 17
+        y += 2
+
+
+def _wrapped(
+    words: str, width: int, font: ImageFont.FreeTypeFont | ImageFont.ImageFont
+) -> list[str]:
+    lines = [""]
+    for word in words.split(" "):
+        longer = f"{lines[-1]} {word}".strip()
+        if lines[-1] and font.getlength(longer) > width:
+            lines.append(word)
+        else:
+            lines[-1] = longer
+    return lines
 
 
 def _fit(image: Image.Image, cell: int) -> Image.Image:
@@ -111,8 +160,13 @@ def _read(picture: Path) -> Image.Image:
         raise ValueError(f"{picture}: {error}") from None
 
 
-def write_sheet(policy: Policy, picture: Path, data: str | None) -> Path:
-    """A contact sheet: of the picture itself when there is one, else of the data into it."""
+def write_sheet(
+    policy: Policy, picture: Path, data: str | None, run: str | Path | None = None
+) -> Path:
+    """A contact sheet: of the picture itself when there is one, else of the data into it.
+
+    Without `data`, of the images that the run directory kept, else of the digits.
+    """
     if picture.exists():
         if data is not None:
             raise ValueError(f"{picture}: exists already; give --image another name")
@@ -123,7 +177,9 @@ def write_sheet(policy: Policy, picture: Path, data: str | None) -> Path:
     else:
         if picture.suffix.lower() != ".png":
             raise ValueError(f"{picture}: no such picture; a new one should be named .png")
-        images, target = pictures_for(data, 10), picture
+        kept = read_samples(Path(run)) if data is None and run is not None else []
+        images = [sample.image for sample in kept] or pictures_for(data, 10)
+        target = picture
     target.parent.mkdir(parents=True, exist_ok=True)
     contact_sheet(policy, images).save(target)
     return target

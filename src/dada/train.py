@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from dada.config import TrainConfig
 from dada.data import Part, Split, batches, resized_crops
-from dada.engine import ALONE, Captured, Ranks, set_lr
+from dada.engine import ALONE, Captured, Ranks
 from dada.models import check_logits
 from dada.policy import Policy
 from dada.runlog import RunLog
@@ -90,6 +90,7 @@ def train_many(jobs: Sequence[Job], at_once: int = 1) -> Iterator[tuple[Job, Tra
     They take turns, a step each, on streams of their own: while the host launches one's step, the
     card works on the others'.
     """
+    assert at_once >= 1, f"nothing is done with at_once={at_once}"
     waiting = list(jobs)
     running: list[tuple[Job, Generator[None, None, TrainResult]]] = []
     while waiting or running:
@@ -108,7 +109,7 @@ def train_step(state: TrainState, images_BCHW: Tensor, labels_B: Tensor, lr: Ten
     """One step; returns the training loss."""
     config, ranks = state.config, state.ranks
     views_BCHW = state.augmented(images_BCHW)
-    state.optimizer.zero_grad(set_to_none=True)
+    state.optimizer.zero_grad()
     with state.precision.passes():
         loss = F.cross_entropy(
             state.called(views_BCHW), labels_B, label_smoothing=config.label_smoothing
@@ -117,8 +118,7 @@ def train_step(state: TrainState, images_BCHW: Tensor, labels_B: Tensor, lr: Ten
     ranks.average_([weight.grad for weight in state.model.parameters() if weight.grad is not None])
     if config.clip > 0:
         nn.utils.clip_grad_norm_(state.model.parameters(), config.clip, foreach=True)
-    set_lr(state.optimizer, lr)
-    state.optimizer.step()
+    state.optimizer.step(lr)
     state.update_average()
     return loss.detach()
 
@@ -193,11 +193,7 @@ def _training(job: Job) -> Generator[None, None, TrainResult]:
             yield
         with state.lane:
             loss = float(ranks.gather(torch.stack(losses)).mean())
-        if not math.isfinite(loss):
-            raise ValueError(
-                f"the training loss became {loss} in epoch {epoch + 1}; lower --lr "
-                f"(now {config.lr:g}) or look for broken images"
-            )
+        _check_finite("training loss", loss, epoch + 1, config)
         metrics = {
             "epoch": epoch + 1,
             "loss": loss,
@@ -217,6 +213,8 @@ def _training(job: Job) -> Generator[None, None, TrainResult]:
         scores = judge_model(
             state.judged, state.normalise, judge, split.num_classes, state.precision, ranks
         )
+    # The last step's weights enter no training loss, but they are what is judged.
+    _check_finite("loss of the trained network", scores.loss, epochs, config)
     seen = sum(entry["seconds"] for entry in history)
     return TrainResult(
         scores=scores,
@@ -225,6 +223,14 @@ def _training(job: Job) -> Generator[None, None, TrainResult]:
         images_per_second=epochs * steps_per_epoch * batch / max(seen, 1e-9),
         model=state.judged,
     )
+
+
+def _check_finite(what: str, loss: float, epoch: int, config: TrainConfig) -> None:
+    if not math.isfinite(loss):
+        raise ValueError(
+            f"the {what} became {loss} in epoch {epoch}; lower --lr (now {config.lr:g}) "
+            "or look for broken images"
+        )
 
 
 def _read(

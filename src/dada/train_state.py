@@ -14,6 +14,7 @@ from dada.augment import Normalise, PolicyTables, before_policy, cover_square
 from dada.config import TrainConfig
 from dada.data import Split
 from dada.engine import Lane, Precision, Ranks, channels_last, generator_on
+from dada.optimisers import SGD
 from dada.policy import Policy
 from dada.space import SPACES
 
@@ -39,20 +40,16 @@ class TrainState(nn.Module):
         with self.lane:
             self.normalise = Normalise(*split.mean_std()).to(device)
             self.model: nn.Module = channels_last(model.to(device), device).train()
+            if ranks.world > 1:  # a network of a user's own may begin elsewhere in every process
+                mine = {name: tensor.cpu() for name, tensor in self.model.state_dict().items()}
+                self.model.load_state_dict(ranks.same(mine))
             self.average: nn.Module | None = copy.deepcopy(self.model) if config.ema else None
             self.space = SPACES[policy.space]
             self.tables = PolicyTables.of(policy, self.space, device)
-            on_card = device.type == "cuda"
-            self.optimizer = torch.optim.SGD(
-                self.model.parameters(),
-                # On a card the rate is a number there, which a recorded step reads anew.
-                lr=torch.tensor(config.lr, device=device) if on_card else config.lr,
-                momentum=config.momentum,
-                weight_decay=config.weight_decay,
-                nesterov=config.momentum > 0,
-                fused=on_card,
+            self.optimizer = SGD(
+                self.model.parameters(), momentum=config.momentum, weight_decay=config.weight_decay
             )
-        self.called: Callable[[Tensor], Tensor] = self.model.forward
+        self.called: Callable[[Tensor], Tensor] = self.model.__call__
         if config.compile:
             self.called = torch.compile(self.model.forward)
         self.order = generator_on(torch.device("cpu"), seed)  # which images, in which order

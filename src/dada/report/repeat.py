@@ -1,0 +1,193 @@
+"""How to have the same again, and how to use the policy: lines that are ready to be copied."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from dada.config import BASES, PRESETS, Base
+from dada.models import BUILDERS
+from dada.report.markup import Html, code_block, fill, join, section
+from dada.report.run import Run, mapping
+
+FLAGS = (
+    "estimator",
+    "exclude",
+    "draws",
+    "views",
+    "magnitudes",
+    "hypergradient",
+    "fixed_validation",
+    "epochs",
+    "batch_size",
+    "lr",
+)
+"""Settings of a search that `dada search` takes as options; the others are Python's."""
+
+EXPORTS = ("torchvision", "timm", "albumentations", "kornia", "dali", "mmpretrain")
+
+
+def data_argument(config: Mapping[str, Any]) -> str | None:
+    """What the user passed as data; where the run only knows its name, a place to fill in."""
+    if config.get("source"):
+        return shlex.quote(str(config["source"]))
+    name = config.get("data")
+    if name is None or name == "digits":
+        return name
+    return shlex.quote(f"PATH/TO/{name}")
+
+
+def changed_settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a search that are not its preset's."""
+    settings = mapping(config.get("search"))
+    preset = PRESETS.get(str(settings.get("preset", "dada")))
+    if preset is None:
+        return {}
+    base = BASES.get(str(config.get("data")).partition(":")[0], Base())
+    changed = {}
+    for name, value in settings.items():
+        usual = base if name == "base" else getattr(preset, name, None)
+        if name == "base":
+            value = Base(**{k: v for k, v in mapping(value).items() if hasattr(base, k)})
+        elif isinstance(value, list):
+            value = tuple(value)
+        if name != "preset" and value != usual:
+            changed[name] = value
+    return changed
+
+
+def search_command(config: Mapping[str, Any], out: Path | str) -> str | None:
+    """The command (or, where settings have no option, the Python) that makes this run again."""
+    if config.get("command") != "search":
+        return None
+    changed = changed_settings(config)
+    model = str(config.get("model", "small"))
+    by_name = any(re.fullmatch(pattern, model) for pattern in BUILDERS)
+    preset = str(mapping(config.get("search")).get("preset", "dada"))
+    out = f"{out}-again"
+    if not by_name or set(changed) - set(FLAGS):
+        return _search_call(config, changed, model if by_name else None, preset, out)
+    words = ["dada", "search", data_argument(config) or "DATA", "--model", shlex.quote(model)]
+    if preset != "dada":
+        words += ["--preset", preset]
+    for name, value in changed.items():
+        flag = "--" + name.replace("_", "-")
+        if isinstance(value, bool):
+            words.append(flag)  # only flags that are off by default are options
+        else:
+            listed = isinstance(value, tuple)
+            words += [flag, shlex.quote(",".join(map(str, value)) if listed else str(value))]
+    for name in ("val_source", "image_size"):
+        if config.get(name) is not None:
+            words += [
+                {"val_source": "--val"}.get(name, "--image-size"),
+                shlex.quote(str(config[name])),
+            ]
+    words += ["--seed", str(config.get("seed", 0)), "--device", str(config.get("device", "auto"))]
+    return " ".join([*words, "--out", shlex.quote(out)])
+
+
+def _search_call(
+    config: Mapping[str, Any], changed: dict[str, Any], model: str | None, preset: str, out: str
+) -> str:
+    data = config.get("source") or config.get("data")
+    arguments = [
+        repr(data) if data == "digits" or config.get("source") else f"your_data,  # {data!r}",
+        f"model={model!r}" if model else f"model=your_network,  # a {config.get('model')}",
+        f"preset={preset!r}",
+        *(f"{name}={value!r}" for name, value in changed.items()),
+        f"seed={config.get('seed', 0)!r}",
+        f"device={config.get('device', 'auto')!r}",
+        f"out={out!r}",
+    ]
+    lines = [f"    {a}" if ",  # " in a else f"    {a}," for a in arguments]
+    base = "from dada.config import Base\n" if "base" in changed else ""
+    return "\n".join([f"import dada\n{base}", "dada.search(", *lines, ")"])
+
+
+def repeat(run: Run) -> Html | None:
+    """Command, seed, versions and the fingerprint of the data."""
+    content: list[object] = []
+    if command := search_command(run.config, run.path):
+        content.append(code_block(command))
+    facts: dict[str, object] = {}
+    if run.config.get("seed") is not None:
+        facts["seed"] = run.config["seed"]
+    if fingerprint := run.config.get("fingerprint"):
+        facts["data (sha256)"] = fill("<code>$f</code>", f=fingerprint)
+    for session in run.sessions[-1:]:
+        facts |= {name: value for name, value in session.items() if value is not None}
+    if len(run.sessions) > 1:
+        facts["sessions"] = f"{len(run.sessions)} (the last one is shown)"
+    if not content and not facts:
+        return None
+    rows = join(
+        fill('<tr><th scope="row">$name</th><td>$value</td></tr>', name=name, value=value)
+        for name, value in facts.items()
+    )
+    if rows:
+        content.append(fill('<table class="facts-table"><tbody>$rows</tbody></table>', rows=rows))
+    words = (
+        "The same seed, data, settings and machine give the same policy, on a CPU byte for byte."
+    )
+    return section("repeat", "Repeat it", fill('<p class="lead">$w</p>', w=words), *content)
+
+
+def loop_code(run: Run) -> str:
+    return f"""import dada
+
+policy = dada.Policy.load({str(run.path)!r})
+augment = policy.transform()
+
+for images, labels in loader:  # uint8, BCHW
+    images = augment(images)  # a draw for every image
+    loss = criterion(model(normalise(images)), labels)"""
+
+
+def loader_code(run: Run) -> str:
+    return f"""import dada
+import torch
+from torchvision import datasets
+from torchvision.transforms import v2
+
+policy = dada.Policy.load({str(run.path)!r})
+steps = [
+    v2.RandomResizedCrop(224),
+    policy.transform(),  # before the image is a float
+    v2.PILToTensor(),
+    v2.ToDtype(torch.float32, scale=True),
+]
+train = datasets.ImageFolder("train", v2.Compose(steps))
+loader = torch.utils.data.DataLoader(
+    train, batch_size=64, shuffle=True, num_workers=2
+)"""
+
+
+def use(run: Run) -> Html | None:
+    """The policy in the user's own training, with this package or without it."""
+    if run.policy is None:
+        return None
+    path = shlex.quote(str(run.path))
+    exports = "\n".join(f"dada export {path} --to {target}" for target in EXPORTS)
+    return section(
+        "use",
+        "Use it",
+        fill('<p class="lead">$words</p>', words="A click selects a whole block."),
+        fill(
+            '<div class="codes">$blocks</div>',
+            blocks=join(
+                [
+                    code_block(loop_code(run), "In a training loop, on a batch"),
+                    code_block(exports, "As a file for another library, without this package"),
+                    code_block(
+                        f"dada apply {path} photos augmented --copies 4",
+                        "As augmented copies of files",
+                    ),
+                    code_block(loader_code(run), "In a DataLoader, image by image"),
+                ]
+            ),
+        ),
+    )

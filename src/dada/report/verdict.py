@@ -1,0 +1,142 @@
+"""The first thing on the page: what was found, and whether it is known to be worth anything."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+from dada.report.markup import Html, code_block, fill, join
+from dada.report.measured import own_name, uniform_rate
+from dada.report.plots import Row, interval_plot, points
+from dada.report.repeat import data_argument
+from dada.report.run import Run, interval, mapping, number, sequence
+
+OFTEN, SELDOM = 1.25, 0.5  # times the rate at which all operations start
+
+
+def verdict(run: Run) -> Html:
+    judged = judgement(run)
+    return _judged(judged) if judged else _not_judged(run)
+
+
+def judgement(run: Run) -> dict[str, Any] | None:
+    """The verification of the policy, else what a comparison says of it; None: never compared."""
+    if run.verification:
+        return dict(run.verification)
+    if not run.comparison:
+        return None
+    ours = own_name(run)
+    differences = [mapping(entry) for entry in sequence(run.comparison.get("differences"))]
+    own = [entry for entry in differences if ours is None or entry.get("policy") == ours]
+    chosen: Mapping[str, Any] = next(
+        (e for e in own if e.get("against") == "uniform"), own[0] if own else {}
+    )
+    return {
+        "verdict": run.comparison.get("verdict"),
+        "against": chosen.get("against"),
+        "difference": chosen.get("mean"),
+        "interval": chosen.get("interval"),
+        "seeds": chosen.get("seeds"),
+        "seconds": run.comparison.get("seconds"),
+    }
+
+
+def _judged(judged: Mapping[str, Any]) -> Html:
+    difference, ends = number(judged.get("difference")), interval(judged.get("interval"))
+    against = str(judged.get("against") or "uniform")
+    tone = "open"
+    if ends is not None and ends[0] > 0:
+        tone = "good"
+    elif ends is not None and ends[1] < 0:
+        tone = "bad"
+    said = re.sub(r"^no\b", "No", str(judged.get("verdict") or "").replace("+-", "±"))
+    if not said:
+        said = f"Compared with {against}." if difference is not None else "Compared."
+    facts = []
+    if ends is not None:
+        facts.append(f"95% interval {points(ends[0])} to {points(ends[1])}")
+    seeds, seconds = number(judged.get("seeds")), number(judged.get("seconds"))
+    if seeds is not None:
+        facts.append(f"{seeds:.0f} seed{'' if seeds == 1 else 's'}")
+    if seconds is not None:
+        facts.append(f"compared in {duration(seconds)}")
+    figure, plot = Html(""), Html("")
+    if difference is not None:
+        figure = fill(
+            '<p class="figure"><strong>$points</strong> points of accuracy against $against</p>',
+            points=points(difference),
+            against=against,
+        )
+    if difference is not None and ends is not None:
+        row = Row(name=against, mean=difference, interval=ends, ours=True)
+        label = ", ".join(facts)
+        plot = interval_plot([row], label=label, unit="points", zero=True, names=False)
+    return fill(
+        '<div class="verdict $tone"><p class="say">$said</p>$figure$plot'
+        '<p class="facts">$facts</p></div>',
+        tone=tone,
+        said=said,
+        figure=figure,
+        plot=plot,
+        facts=" · ".join(facts),
+    )
+
+
+def _not_judged(run: Run) -> Html:
+    data = data_argument(run.config) or "DATA"
+    policies = shlex.quote(f"{run.path},uniform,trivialaugment,none")
+    own, compared = shlex.quote(str(run.path)), shlex.quote(f"{run.path}-compared")
+    command = (
+        f"dada compare {data} --policies {policies} --seeds 5 --out {compared}\n"
+        f"dada report {own} --comparison {compared}"
+    )
+    return fill(
+        '<div class="verdict open"><p class="say">Not yet compared.</p><p>$words</p>$command</div>',
+        words="The search found this policy; nobody has yet trained with it and with the free "
+        "alternatives side by side. Whether it beats drawing operations at random on your data "
+        "is open until you do:",
+        command=code_block(command),
+    )
+
+
+def found(run: Run) -> Html | None:
+    """Which operations the search came to favour or avoid, in words, and the cost, in tiles."""
+    policy = run.policy
+    if policy is None:
+        return None
+    level = uniform_rate(run)
+    shares = sorted(policy.op_probabilities().items(), key=lambda item: -item[1])
+    excluded = set(map(str, sequence(run.search_settings.get("exclude"))))
+    lines = []
+    if level:
+        often = [f"{n} ({s:.0%})" for n, s in shares if s > OFTEN * level][:4]
+        seldom = [n for n, s in shares[::-1] if s < SELDOM * level and n not in excluded][:4]
+        if often:
+            lines.append(f"Favoured: {', '.join(often)}.")
+        if seldom:
+            lines.append(f"Avoided: {', '.join(seldom)}.")
+        if not lines:
+            lines.append("It stayed close to where it began: no operation is far from the others.")
+    tiles = [("sub-policies", f"{len(policy.subpolicies)}")]
+    if run.seconds is not None:
+        tiles.append(("search", duration(run.seconds)))
+    if run.log and (epochs := number(run.log[-1].get("epoch"))) is not None:
+        tiles.append(("epochs", f"{epochs:.0f}"))
+    accuracy = number(run.log[-1].get("val_accuracy")) if run.log else None
+    if accuracy is not None:
+        tiles.append(("network’s validation accuracy", f"{accuracy:.1%}"))
+    return fill(
+        '<p class="found">$words</p><dl class="tiles">$tiles</dl>',
+        words=" ".join(lines),
+        tiles=join(fill("<div><dt>$k</dt><dd>$v</dd></div>", k=k, v=v) for k, v in tiles),
+    )
+
+
+def duration(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
+    if seconds < 7200:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"

@@ -1,0 +1,197 @@
+"""Numbers of every epoch to TensorBoard, Weights & Biases or MLflow, through one callback.
+
+A run writes its own log.jsonl whether or not it is tracked. What is tracked goes under the names
+of that log, with a slash inside: `loss`, `val_accuracy`, `op_rate/Rotate`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import tomllib
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from dada.runlog import write_text
+
+OnEpoch = Callable[[dict[str, Any], int], None]
+Settings = Mapping[str, Any]
+
+PROJECT = "dada"
+_STATE = "tracking.json"  # which run of a service this directory is, for when it is resumed
+
+
+@dataclass(frozen=True)
+class Sink:
+    """One service, opened: where numbers go, and how it is told that there are no more."""
+
+    log: Callable[[dict[str, float], int], object]
+    close: Callable[[], object]
+
+
+def _tensorboard(run_dir: Path, settings: Settings, known: dict[str, str]) -> Sink:
+    writer = importlib.import_module("torch.utils.tensorboard").SummaryWriter(
+        str(run_dir / "tensorboard")
+    )
+    if settings:
+        writer.add_text("settings", "\n".join(f"    {k} = {v!r}" for k, v in settings.items()))
+
+    def log(numbers: dict[str, float], epoch: int) -> None:
+        for name, value in numbers.items():
+            writer.add_scalar(name, value, epoch)
+        writer.flush()  # so that it can be watched
+
+    return Sink(log, writer.close)
+
+
+def _wandb(run_dir: Path, settings: Settings, known: dict[str, str]) -> Sink:
+    wandb = importlib.import_module("wandb")
+    run = wandb.init(
+        project=os.environ.get("WANDB_PROJECT", PROJECT),
+        name=run_dir.name,
+        dir=str(run_dir),
+        config=dict(settings),
+        id=known.get("wandb"),
+        resume="allow",
+    )
+    known["wandb"] = str(run.id)
+    return Sink(lambda numbers, epoch: run.log(numbers, step=epoch), run.finish)
+
+
+def _mlflow(run_dir: Path, settings: Settings, known: dict[str, str]) -> Sink:
+    mlflow = importlib.import_module("mlflow")
+    if "MLFLOW_EXPERIMENT_NAME" not in os.environ and "MLFLOW_EXPERIMENT_ID" not in os.environ:
+        mlflow.set_experiment(PROJECT)
+    if "mlflow" in known:
+        mlflow.start_run(run_id=known["mlflow"])
+    else:
+        known["mlflow"] = str(mlflow.start_run(run_name=run_dir.name).info.run_id)
+        # A value longer than this is refused by older servers.
+        mlflow.log_params({name: str(value)[:500] for name, value in settings.items()})
+    return Sink(lambda numbers, epoch: mlflow.log_metrics(numbers, step=epoch), mlflow.end_run)
+
+
+SERVICES: dict[str, Callable[[Path, Settings, dict[str, str]], Sink]] = {
+    "tensorboard": _tensorboard,
+    "wandb": _wandb,
+    "mlflow": _mlflow,
+}
+
+
+class Tracker:
+    """An `on_epoch` that passes numbers on; `with` closes it. Nothing is opened before an epoch."""
+
+    def __init__(self, names: tuple[str, ...], run_dir: Path, config: Settings | None) -> None:
+        self.names, self.run_dir, self.config = names, run_dir, config
+        self.sinks: dict[str, Sink] | None = None
+
+    def __call__(self, metrics: dict[str, Any], epochs: int) -> None:
+        """Pass on one epoch. A service that fails later on is warned about once and left out."""
+        if self.sinks is None:
+            self.sinks = self._open()
+        numbers = flat_numbers({k: v for k, v in metrics.items() if k != "epoch"})
+        for name, sink in list(self.sinks.items()):
+            try:
+                sink.log(numbers, int(metrics["epoch"]))
+            except Exception as error:  # a network, a quota, a full disk: the search is worth more
+                del self.sinks[name]
+                problem = f"tracking with {name} ended in epoch {metrics['epoch']}: {error}"
+                warnings.warn(f"{problem}; log.jsonl goes on", stacklevel=2)
+
+    def after(self, first: OnEpoch) -> OnEpoch:
+        """One callback that calls `first`, then tracks."""
+
+        def both(metrics: dict[str, Any], epochs: int) -> None:
+            first(metrics, epochs)
+            self(metrics, epochs)
+
+        return both
+
+    def close(self) -> None:
+        for name, sink in (self.sinks or {}).items():
+            try:
+                sink.close()
+            except Exception as error:
+                warnings.warn(f"{name} could not be closed: {error}", stacklevel=2)
+        self.sinks = {}
+
+    def __enter__(self) -> Tracker:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _open(self) -> dict[str, Sink]:
+        settings = flat(self.config if self.config is not None else _settings(self.run_dir))
+        state = self.run_dir / _STATE
+        known = json.loads(state.read_text(encoding="utf-8")) if state.is_file() else {}
+        before = dict(known)
+        sinks = {}
+        for name in self.names:
+            try:
+                sinks[name] = SERVICES[name](self.run_dir, settings, known)
+            except Exception as error:
+                for sink in sinks.values():
+                    sink.close()
+                line = (str(error).strip() or type(error).__name__).splitlines()[0]
+                raise ValueError(
+                    f"--track {name} could not start: {line}; set it up, or leave it out and "
+                    "continue with --resume"
+                ) from error
+        if known != before:
+            write_text(state, json.dumps(known, indent=1) + "\n")
+        return sinks
+
+
+def tracker(
+    names: str | Iterable[str], run_dir: str | os.PathLike[str], config: Settings | None = None
+) -> Tracker:
+    """A callback for `on_epoch` that tracks a run with the services named, "tensorboard,wandb".
+
+    No name tracks nothing. Without `config` the settings are read from the run's config.toml when
+    the first epoch has ended, so the directory need not exist yet.
+    """
+    listed = names.split(",") if isinstance(names, str) else names
+    chosen = tuple(dict.fromkeys(filter(None, (name.strip() for name in listed))))
+    for name in chosen:
+        if name not in SERVICES:
+            raise ValueError(f"--track {name!r} is not known; use {', '.join(SERVICES)}")
+        if find_spec(name) is None:
+            raise ValueError(f"--track {name} needs a package: pip install {name}")
+    return Tracker(chosen, Path(run_dir), config)
+
+
+def flat(settings: Settings, prefix: str = "") -> dict[str, Any]:
+    """{"a": {"b": 1}} -> {"a/b": 1}"""
+    found: dict[str, Any] = {}
+    for key, value in settings.items():
+        if isinstance(value, Mapping):
+            found |= flat(value, f"{prefix}{key}/")
+        else:
+            found[f"{prefix}{key}"] = value
+    return found
+
+
+def flat_numbers(metrics: Settings) -> dict[str, float]:
+    """What can be drawn: numbers, those inside dicts too; words and lists are left to the log."""
+    return {
+        name: float(value)
+        for name, value in flat(metrics).items()
+        if isinstance(value, int | float) and not isinstance(value, bool)
+    }
+
+
+def _settings(run_dir: Path) -> Settings:
+    file = run_dir / "config.toml"
+    return tomllib.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}

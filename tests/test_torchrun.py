@@ -1,0 +1,310 @@
+"""Two processes under `torchrun` do what one does with the same batch.
+
+On a CPU, over gloo. Each start takes seconds, so the quick tests share one: `shared_runs.py` is
+written beside the data, run by two processes, and run here by one.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import dada
+from dada.runlog import read_log
+
+SOURCE = Path(__file__).parents[1] / "src"
+
+NETWORKS = '''
+import torch
+from torch import nn
+
+
+class Plain(nn.Module):
+    """Two convolutions and no BatchNorm: an image's loss depends on no other image."""
+
+    def __init__(self, num_classes):
+        super().__init__()
+        self.first = nn.Conv2d(1, 8, 3, padding=1)
+        self.second = nn.Conv2d(8, 16, 3, stride=2, padding=1)
+        self.head = nn.Linear(16, num_classes)
+
+    def forward(self, images):
+        hidden = torch.relu(self.second(torch.relu(self.first(images))))
+        return self.head(hidden.mean((2, 3)))
+
+
+def plain(num_classes):
+    return Plain(num_classes)
+'''
+
+SHARED_RUNS = """
+import os
+
+import torch
+
+import dada
+from dada.config import Base
+from dada.data import load
+from networks import Plain
+
+RANK = int(os.environ.get("RANK", "0"))
+
+
+def digits(count=160):
+    return load("digits").train.batch(torch.arange(count))
+
+
+def weights(trained):
+    return {
+        "weights": {name: t.clone() for name, t in trained.model.state_dict().items()},
+        "losses": [entry["loss"] for entry in trained.history],
+        "accuracy": trained.scores.accuracy,
+        "images": trained.scores.images,
+    }
+
+
+def train(model, **changes):
+    settings = {"epochs": 4, "batch_size": 32, "lr": 0.02, "device": "cpu", "seed": 1}
+    return dada.train(digits(), "uniform", model, **settings | changes)
+
+
+def search(preset, **changes):
+    settings = {"epochs": 4, "batch_size": 32, "lr": 0.02, "device": "cpu", "seed": 1}
+    found = dada.search(digits(), None, "networks:plain", preset, **settings | changes)
+    steps = [step for subpolicy in found.policy.subpolicies for step in subpolicy.ops]
+    return {
+        "ops": [[step.op for step in s.ops] for s in found.policy.subpolicies],
+        "numbers": [s.weight for s in found.policy.subpolicies]
+        + [step.probability for step in steps]
+        + [sum(step.magnitude_range) for step in steps],
+        "shares": found.policy.op_probabilities(),
+        "losses": [entry["loss"] for entry in found.history],
+    }
+
+
+def refused():
+    try:
+        train("networks:plain", batch_size=1)
+    except ValueError as error:
+        return str(error)
+    return "not refused"
+
+
+def unequal_start():
+    torch.manual_seed(RANK)  # a script that forgot to seed: every process has its own weights
+    return weights(train(Plain(10), epochs=1))
+
+
+BASE = Base(crop=1, flip=True, cutout=3)
+RUNS = {
+    "plain": lambda: weights(train("networks:plain", base=BASE)),
+    # Clipped to one length a gradient has no size left that could be wrong.
+    "clipped": lambda: weights(train("networks:plain", epochs=2, clip=0.1, ema=0.5)),
+    "batchnorm": lambda: weights(train("small")),
+    "dada": lambda: search("dada", measure_from=0.0),
+    "paper": lambda: search("paper"),
+    "views": lambda: search("paper", estimator="gumbel", views=2, epochs=1, draws="batch"),
+    "refused": refused,
+    "unequal": unequal_start,
+    "written": lambda: weights(train("networks:plain", out="run")),
+    "again": lambda: weights(train("networks:plain", out="run", resume=True)),
+}
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    results = {name: make() for name, make in RUNS.items()}
+    results["joined"] = torch.distributed.is_initialized()
+    torch.save(results, f"results-{RANK}.pt")
+"""
+
+
+def torchrun(folder: Path, *arguments: str, **options: Any) -> subprocess.Popen[str]:
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    return subprocess.Popen(
+        [*launch, "--nproc-per-node", "2", *arguments],
+        cwd=folder,
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join([str(SOURCE), str(folder)]),
+            "OMP_NUM_THREADS": "1",
+        },
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        **options,
+    )
+
+
+def write_scripts(folder: Path) -> Path:
+    (folder / "networks.py").write_text(NETWORKS)
+    (folder / "shared_runs.py").write_text(SHARED_RUNS)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any], Path]:
+    """What the first of two processes has, what the second has, what one alone has; the folder."""
+    folder = write_scripts(tmp_path_factory.mktemp("torchrun"))
+    with torchrun(folder, "shared_runs.py") as process:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.syspath_prepend(str(folder))
+            patch.chdir(tmp_path_factory.mktemp("alone"))
+            runs = importlib.import_module("shared_runs").RUNS
+            compared = ("plain", "clipped", "batchnorm", "dada", "paper", "views")
+            alone = {name: runs[name]() for name in compared}
+        _, err = process.communicate(timeout=120)
+    for name in ("shared_runs", "networks"):
+        sys.modules.pop(name, None)
+    assert process.returncode == 0, err
+    two = [torch.load(folder / f"results-{rank}.pt", weights_only=False) for rank in (0, 1)]
+    return two[0], two[1], alone, folder
+
+
+def furthest(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> float:
+    """Largest difference of any weight."""
+    assert one.keys() == other.keys()
+    return max(float((one[name] - other[name]).abs().max()) for name in one)
+
+
+@pytest.mark.parametrize("name", ["plain", "clipped"])
+def test_two_processes_train_to_the_weights_of_one(shared, name):
+    """Measured: 3e-8 to 1e-7, the last bits of weights up to 0.5."""
+    first, second, alone = (results[name] for results in shared[:3])
+    assert furthest(first["weights"], second["weights"]) == 0
+    apart = furthest(first["weights"], alone["weights"])
+    print(f"{name}, without BatchNorm: {apart:.1e}")
+    assert apart < 2e-6
+    assert first["losses"] == pytest.approx(alone["losses"], rel=1e-5)
+    assert first["losses"] == second["losses"]
+    assert first["accuracy"] == second["accuracy"] == alone["accuracy"]
+    assert first["images"] == alone["images"] == 32, "each image is judged once"
+
+
+def test_with_batchnorm_they_are_near(shared):
+    """Each process normalises by its own half of the batch, as everywhere without SyncBatchNorm."""
+    first, second, alone, _ = shared
+    assert furthest(first["batchnorm"]["weights"], second["batchnorm"]["weights"]) == 0
+    apart = furthest(first["batchnorm"]["weights"], alone["batchnorm"]["weights"])
+    gap = max(
+        abs(one - two)
+        for one, two in zip(first["batchnorm"]["losses"], alone["batchnorm"]["losses"], strict=True)
+    )
+    print(f"with BatchNorm: weights {apart:.1e}, loss {gap:.1e}")
+    assert 1e-4 < apart < 0.5 and gap < 0.2
+
+
+@pytest.mark.parametrize("name", ["dada", "paper", "views"])
+def test_two_processes_find_the_policy_of_one(shared, name):
+    first, second, alone, _ = shared
+    assert first[name] == second[name]
+    assert first[name]["ops"] == alone[name]["ops"]
+    pairs = zip(first[name]["numbers"], alone[name]["numbers"], strict=True)
+    apart = max(abs(one - two) for one, two in pairs)
+    print(f"{name}: {apart:.1e}")
+    assert apart < 1e-3
+    assert first[name]["losses"] == pytest.approx(alone[name]["losses"], rel=1e-4)
+    spread = max(alone[name]["shares"].values()) - min(alone[name]["shares"].values())
+    assert spread > 1e-3, "a policy that did not move would prove nothing"
+
+
+def test_a_batch_that_cannot_be_shared_is_refused_by_both(shared):
+    says = "a batch of 1 cannot be shared by 2 processes; raise --batch-size or start fewer"
+    assert shared[0]["refused"] == shared[1]["refused"] == says
+
+
+def test_a_network_that_begins_differently_begins_as_the_firsts(shared):
+    assert furthest(shared[0]["unequal"]["weights"], shared[1]["unequal"]["weights"]) == 0
+
+
+def test_one_of_them_writes_and_all_return_the_same(shared):
+    first, second, _, folder = shared
+    run = folder / "run"
+    assert first["joined"] and second["joined"], "what is left cannot be joined again"
+    assert len(json.loads((run / "run.json").read_text())["sessions"]) == 1
+    assert [line["epoch"] for line in read_log(run)] == [1, 2, 3, 4]
+    assert not list(run.glob(".*.tmp"))
+    on_disk = load_file(run / "model.safetensors")
+    for name in ("written", "again"):
+        for results in (first, second):
+            assert furthest(results[name]["weights"], on_disk) == 0
+            assert results[name]["accuracy"] == first["written"]["accuracy"]
+
+
+# --- the command --------------------------------------------------------------------------------
+
+
+COMMAND = ["-m", "dada", "train", "digits", "--policy", "uniform", "--model", "networks:plain"]
+COMMAND += ["--epochs", "2", "--device", "cpu", "--seed", "1"]
+
+
+@pytest.mark.slow
+def test_the_command_under_torchrun_speaks_once(tmp_path):
+    write_scripts(tmp_path)
+    with torchrun(tmp_path, *COMMAND, "--out", "run") as process:
+        out, err = process.communicate(timeout=180)
+    assert process.returncode == 0, err
+    assert out.count("on 500 images it had not seen") == 1 and out.count("epoch 2/2") == 1
+    scores = json.loads((tmp_path / "run" / "scores.json").read_text())
+    assert scores["images"] == 500 and len(read_log(tmp_path / "run")) == 2
+
+
+@pytest.mark.slow
+def test_a_mistake_under_torchrun_is_its_line_and_no_traceback_of_ours(tmp_path):
+    write_scripts(tmp_path)
+    with torchrun(tmp_path, *COMMAND, "--batch-size", "1", "--out", "run") as process:
+        _, err = process.communicate(timeout=180)
+    assert process.returncode != 0
+    assert "dada: a batch of 1 cannot be shared by 2 processes; raise --batch-size or start" in err
+    assert 'dada/train.py"' not in err, "the traceback is torchrun's own"
+
+
+OFTEN = """
+import functools, importlib, os, pathlib
+pathlib.Path("process-" + os.environ["RANK"]).write_text(str(os.getpid()))
+api = importlib.import_module("dada.api")
+api.run_training = functools.partial(api.run_training, checkpoint_seconds=0.0)
+from dada.cli import main
+main()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("victim", [0, 1])
+def test_what_two_began_one_can_end(tmp_path, monkeypatch, victim):
+    """A process killed after a few epochs takes the other along; one alone ends the training."""
+    write_scripts(tmp_path)
+    (tmp_path / "often.py").write_text(OFTEN)
+    settings = ["train", "digits", "--policy", "uniform", "--model", "networks:plain"]
+    settings += ["--epochs", "40", "--device", "cpu", "--seed", "1", "--lr", "0.02"]
+    log = tmp_path / "torn" / "log.jsonl"
+    with torchrun(tmp_path, "often.py", *settings, "--out", "torn") as process:
+        deadline = time.monotonic() + 120
+        while not log.exists() or log.read_bytes().count(b"\n") < 3:
+            assert process.poll() is None and time.monotonic() < deadline
+            time.sleep(0.002)
+        os.kill(int((tmp_path / f"process-{victim}").read_text()), signal.SIGKILL)
+        process.communicate(timeout=120)
+    assert process.returncode != 0
+    assert 3 <= len(read_log(tmp_path / "torn")) < 40
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    options = {"epochs": 40, "device": "cpu", "seed": 1, "lr": 0.02}
+    for out in ("torn", "whole"):
+        dada.train("digits", "uniform", "networks:plain", out=out, resume=True, **options)
+    sys.modules.pop("networks", None)
+    torn, whole = (load_file(tmp_path / out / "model.safetensors") for out in ("torn", "whole"))
+    print(f"begun by two, ended by one: {furthest(torn, whole):.1e}")
+    # 400 steps make 5e-4 of a last bit, as they do of weights that begin a last bit apart.
+    assert furthest(torn, whole) < 5e-3
+    assert [line["epoch"] for line in read_log(tmp_path / "torn")] == list(range(1, 41))
