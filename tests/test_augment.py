@@ -210,5 +210,7 @@ def test_normalise_of_known_numbers():
     ("settings", "says"), [({"crop": -1}, "crop=-1"), ({"cutout": -2}, "cutout=-2")]
 )
 def test_a_negative_crop_or_square_is_refused(settings, says):
-    with pytest.raises(ValueError, match=f"crop, cutout and lighting should not be negative, got .*{says}"):
+    with pytest.raises(
+        ValueError, match=f"crop, cutout and lighting should not be negative, got .*{says}"
+    ):
         Base(**settings)

@@ -31,7 +31,7 @@ from dada.export.plan import known_name, plan, shares_of_bits, spread
 from dada.ops import PAPER, WIDE, Op
 from dada.ops.pillow import CALLS
 from dada.policy import Policy, PolicyOp, SubPolicy
-from dada.space import SPACES, register
+from dada.space import SPACES, SearchSpace
 
 ROOT = Path(__file__).parents[1]
 NEEDS = {"dali": "nvidia.dali", "mmpretrain": "mmpretrain"}
@@ -340,20 +340,18 @@ def test_the_same_policy_gives_the_same_bytes_and_no_path(target):
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_an_operation_of_the_users_own_is_refused(target):
+def test_an_operation_of_the_users_own_is_refused(target, monkeypatch):
     mine = Op(name="Mine", kernel=ops.BY_NAME["Invert"].kernel)
-    if "with mine" not in SPACES:
-        register("with mine", (*PAPER, mine))
+    monkeypatch.setitem(SPACES, "with mine", SearchSpace("with mine", (*PAPER, mine), True))
     with pytest.raises(ValueError, match=f"op 'Mine' .* cannot be exported to {target}"):
         export(Policy.uniform([[("Mine", 1.0, 0.5)]], "with mine"), target)
 
 
-def test_a_range_of_the_users_own_is_exported():
+def test_a_range_of_the_users_own_is_exported(monkeypatch):
     rotate = Op(
         **{**ops.BY_NAME["Rotate"].__dict__, "low": -90.0, "high": 90.0}  # the same operation
     )
-    if "turned" not in SPACES:
-        register("turned", (rotate,))
+    monkeypatch.setitem(SPACES, "turned", SearchSpace("turned", (rotate,), True, 1))
     planned = plan(Policy.uniform([[("Rotate", 1.0, 1.0)]], "turned"), "timm")
     assert planned.subpolicies[0][0].ranges == ((90.0, 90.0), (-90.0, -90.0))
 

@@ -43,7 +43,16 @@ FLOORS = (
     {"pixel_effects", "scores"},
     {"search_state", "train_state"},
     {"evidence"},
-    {"optimisers", "augment", "estimators", "hypergradient", "parameters", "transform", "data", "models"},
+    {
+        "optimisers",
+        "augment",
+        "estimators",
+        "hypergradient",
+        "parameters",
+        "transform",
+        "data",
+        "models",
+    },
     {"policy", "space", "baselines"},
     {"ops"},
 )

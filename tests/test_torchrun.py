@@ -56,7 +56,7 @@ import torch
 import dada
 from dada.config import Base
 from dada.data import load
-from networks import Plain
+from torchrun_networks import Plain
 
 RANK = int(os.environ.get("RANK", "0"))
 
@@ -81,7 +81,7 @@ def train(model, **changes):
 
 def search(preset, **changes):
     settings = {"epochs": 4, "batch_size": 32, "lr": 0.02, "device": "cpu", "seed": 1}
-    found = dada.search(digits(), None, "networks:plain", preset, **settings | changes)
+    found = dada.search(digits(), None, "torchrun_networks:plain", preset, **settings | changes)
     steps = [step for subpolicy in found.policy.subpolicies for step in subpolicy.ops]
     return {
         "ops": [[step.op for step in s.ops] for s in found.policy.subpolicies],
@@ -95,7 +95,7 @@ def search(preset, **changes):
 
 def refused():
     try:
-        train("networks:plain", batch_size=1)
+        train("torchrun_networks:plain", batch_size=1)
     except ValueError as error:
         return str(error)
     return "not refused"
@@ -108,17 +108,17 @@ def unequal_start():
 
 BASE = Base(crop=1, flip=True, cutout=3)
 RUNS = {
-    "plain": lambda: weights(train("networks:plain", base=BASE)),
+    "plain": lambda: weights(train("torchrun_networks:plain", base=BASE)),
     # Clipped to one length a gradient has no size left that could be wrong.
-    "clipped": lambda: weights(train("networks:plain", epochs=2, clip=0.1, ema=0.5)),
+    "clipped": lambda: weights(train("torchrun_networks:plain", epochs=2, clip=0.1, ema=0.5)),
     "batchnorm": lambda: weights(train("small")),
     "dada": lambda: search("dada", measure_from=0.0),
     "paper": lambda: search("paper"),
     "views": lambda: search("paper", estimator="gumbel", views=2, epochs=1, draws="batch"),
     "refused": refused,
     "unequal": unequal_start,
-    "written": lambda: weights(train("networks:plain", out="run")),
-    "again": lambda: weights(train("networks:plain", out="run", resume=True)),
+    "written": lambda: weights(train("torchrun_networks:plain", out="run")),
+    "again": lambda: weights(train("torchrun_networks:plain", out="run", resume=True)),
 }
 
 if __name__ == "__main__":
@@ -147,7 +147,7 @@ def torchrun(folder: Path, *arguments: str, **options: Any) -> subprocess.Popen[
 
 
 def write_scripts(folder: Path) -> Path:
-    (folder / "networks.py").write_text(NETWORKS)
+    (folder / "torchrun_networks.py").write_text(NETWORKS)
     (folder / "shared_runs.py").write_text(SHARED_RUNS)
     return folder
 
@@ -164,7 +164,7 @@ def shared(tmp_path_factory) -> tuple[dict[str, Any], dict[str, Any], dict[str, 
             compared = ("plain", "clipped", "batchnorm", "dada", "paper", "views")
             alone = {name: runs[name]() for name in compared}
         _, err = process.communicate(timeout=120)
-    for name in ("shared_runs", "networks"):
+    for name in ("shared_runs", "torchrun_networks"):
         sys.modules.pop(name, None)
     assert process.returncode == 0, err
     two = [torch.load(folder / f"results-{rank}.pt", weights_only=False) for rank in (0, 1)]
@@ -244,7 +244,16 @@ def test_one_of_them_writes_and_all_return_the_same(shared):
 # --- the command --------------------------------------------------------------------------------
 
 
-COMMAND = ["-m", "dada", "train", "digits", "--policy", "uniform", "--model", "networks:plain"]
+COMMAND = [
+    "-m",
+    "dada",
+    "train",
+    "digits",
+    "--policy",
+    "uniform",
+    "--model",
+    "torchrun_networks:plain",
+]
 COMMAND += ["--epochs", "2", "--device", "cpu", "--seed", "1"]
 
 
@@ -285,7 +294,7 @@ def test_what_two_began_one_can_end(tmp_path, monkeypatch, victim):
     """A process killed after a few epochs takes the other along; one alone ends the training."""
     write_scripts(tmp_path)
     (tmp_path / "often.py").write_text(OFTEN)
-    settings = ["train", "digits", "--policy", "uniform", "--model", "networks:plain"]
+    settings = ["train", "digits", "--policy", "uniform", "--model", "torchrun_networks:plain"]
     settings += ["--epochs", "40", "--device", "cpu", "--seed", "1", "--lr", "0.02"]
     log = tmp_path / "torn" / "log.jsonl"
     with torchrun(tmp_path, "often.py", *settings, "--out", "torn") as process:
@@ -301,8 +310,8 @@ def test_what_two_began_one_can_end(tmp_path, monkeypatch, victim):
     monkeypatch.syspath_prepend(str(tmp_path))
     options = {"epochs": 40, "device": "cpu", "seed": 1, "lr": 0.02}
     for out in ("torn", "whole"):
-        dada.train("digits", "uniform", "networks:plain", out=out, resume=True, **options)
-    sys.modules.pop("networks", None)
+        dada.train("digits", "uniform", "torchrun_networks:plain", out=out, resume=True, **options)
+    sys.modules.pop("torchrun_networks", None)
     torn, whole = (load_file(tmp_path / out / "model.safetensors") for out in ("torn", "whole"))
     print(f"begun by two, ended by one: {furthest(torn, whole):.1e}")
     # 400 steps make 5e-4 of a last bit, as they do of weights that begin a last bit apart.

@@ -18,6 +18,7 @@ from dada.config import BASES, Base, SearchConfig, TrainConfig, search_config, t
 from dada.data import Split, judged, load, split_off_validation
 from dada.engine import Ranks, fitting, joined, out_of_memory_named, resolve_device
 from dada.policy import Policy
+from dada.report import save_samples, write_report
 from dada.runlog import RunLog, check_run_path, read_log, read_summary, read_weights
 from dada.scores import Scores
 from dada.search import search as run_search
@@ -83,10 +84,14 @@ def search(
         config.space, ops_per_subpolicy=config.ops_per_subpolicy, exclude=config.exclude
     )
     split = load(train_data, val_source=val_data, image_size=image_size, seed=seed)
+    if chosen is None and settings.get("base") is None:
+        config = replace(config, base=_base_of(split))
+    if config.base.resized_crop and split.train_is_held:
+        split = load(
+            train_data, val_source=val_data, image_size=image_size, seed=seed, in_memory=False
+        )
     if chosen is not None:
         split = chosen.reduced(split, seed)
-    elif settings.get("base") is None:
-        config = replace(config, base=_base_of(split))
     if split.val is None:
         split = split_off_validation(split, config.val_fraction, seed)
     network, name = _network(model or (chosen.model if chosen else None), split, target, seed)
@@ -96,8 +101,8 @@ def search(
         )
     if on_start is not None:
         on_start(split, config, name)
-    facts = {"data": split.name, "fingerprint": split.fingerprint, "model": name, "seed": seed}
-    facts |= {"command": "search", "device": target.type}
+    facts = _facts("search", train_data, image_size, split, name, seed, target)
+    facts["val_source"] = None if val_data is None else _typed(val_data)
     with joined(target) as ranks, out_of_memory_named(config.batch_size, split.image_size):
         run = _open(out, resume, ranks, {**facts, "search": asdict(config)})
         if ranks.same(run is not None and run.finished):
@@ -108,6 +113,8 @@ def search(
                 seconds=float(read_summary(path)["seconds"]),
                 out=path,
             )
+        if run is not None:
+            save_samples(split, run.path)
         found = run_search(
             split,
             network,
@@ -123,6 +130,7 @@ def search(
         if run is not None:
             run.save_text("policy.json", found.policy.to_json())
             run.finish({"seconds": round(found.seconds, 2)})
+            write_report(run.path)
     return Result(
         policy=found.policy,
         history=found.history,
@@ -175,16 +183,13 @@ def train(
     wants_auto = _wants_auto(settings)
     config = train_config(start, **settings)
     loaded = policy if isinstance(policy, Policy) else Policy.load(policy)
-    source = load(
-        data,
-        image_size=image_size,
-        seed=seed,
-        in_memory=False if config.base.resized_crop else "auto",
-    )
-    split, judge = judged(source, seed)
+    whole = load(data, image_size=image_size, seed=seed)
     if chosen is None and settings.get("base") is None:
-        config = replace(config, base=_base_of(split))
-    name_of_policy = policy if isinstance(policy, str) else str(loaded.provenance.get("name"))
+        config = replace(config, base=_base_of(whole))
+    if config.base.resized_crop and whole.train_is_held:
+        whole = load(data, image_size=image_size, seed=seed, in_memory=False)
+    split, judge = judged(whole, seed)
+    name_of_policy = str(loaded.provenance.get("name"))
     config = replace(config, base=baselines.base_for(name_of_policy, config.base, split.image_size))
     network, name = _network(model or (chosen.model if chosen else None), split, target, seed)
     if wants_auto:
@@ -202,9 +207,8 @@ def train(
         )
     if on_start is not None:
         on_start(split, config, name)
-    facts = {"data": split.name, "fingerprint": split.fingerprint, "model": name, "seed": seed}
-    digest = hashlib.sha256(loaded.to_json().encode()).hexdigest()
-    facts |= {"command": "train", "device": target.type, "policy": digest}
+    facts = _facts("train", data, image_size, split, name, seed, target)
+    facts["policy"] = hashlib.sha256(loaded.to_json().encode()).hexdigest()
     with joined(target) as ranks, out_of_memory_named(config.batch_size, split.image_size):
         run = _open(out, resume, ranks, {**facts, "train": asdict(config)})
         if ranks.same(run is not None and run.finished):
@@ -226,9 +230,10 @@ def train(
         )
         if run is not None:
             run.save_weights("model.safetensors", result.model.state_dict())
-            facts = {"images_per_second": round(result.images_per_second)}
-            run.save_text("scores.json", json.dumps(asdict(result.scores), indent=2) + "\n")
-            run.finish({"seconds": round(result.seconds, 2), **facts})
+            run.save_text("model.json", _json(_about_model(name, split)))
+            run.save_text("scores.json", _json(asdict(result.scores)))
+            speed = {"images_per_second": round(result.images_per_second)}
+            run.finish({"seconds": round(result.seconds, 2), **speed})
     return Trained(
         model=result.model,
         scores=result.scores,
@@ -266,10 +271,58 @@ def _open(
     return run
 
 
+def _facts(
+    command: str,
+    source: Any,
+    image_size: int | tuple[int, int] | None,
+    split: Split,
+    model: str,
+    seed: int,
+    device: torch.device,
+) -> dict[str, Any]:
+    """What a run was asked, besides its settings; a resumed run must be asked the same."""
+    return {
+        "command": command,
+        "source": _typed(source),
+        "image_size": image_size,
+        "data": split.name,
+        "fingerprint": split.fingerprint,
+        "model": model,
+        "seed": seed,
+        "device": device.type,
+    }
+
+
+def _typed(source: Any) -> str:
+    """What a user would type for this data, if it can be typed."""
+    if source is None:
+        return "digits"
+    return os.fspath(source) if isinstance(source, str | os.PathLike) else type(source).__name__
+
+
+def _about_model(name: str, split: Split) -> dict[str, Any]:
+    """What one needs beside the weights to use them: the network, its classes and its input."""
+    mean, std = split.mean_std()
+    return {
+        "model": name,
+        "classes": split.classes,
+        "channels": split.channels,
+        "image_size": split.image_size,
+        "mean": mean,
+        "std": std,
+    }
+
+
+def _json(content: dict[str, Any]) -> str:
+    return json.dumps(content, indent=2) + "\n"
+
+
 def _wants_auto(settings: dict[str, Any]) -> bool:
     """Whether the batch size is to be found; then the setting is left as it is until it is."""
     if settings.get("batch_size") != "auto":
         return False
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise ValueError("--batch-size auto is for one process; under torchrun give a number")
     settings["batch_size"] = None
     return True
 

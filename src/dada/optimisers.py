@@ -43,7 +43,7 @@ class SGD:
             torch._fused_sgd_(
                 weights,
                 grads,
-                velocity,
+                velocity if self.momentum > 0 else [],
                 weight_decay=self.weight_decay,
                 momentum=self.momentum,
                 lr=lr,
@@ -92,7 +92,7 @@ class Adam:
             square.mul_(second).addcmul_(grad, grad, value=1 - second)
             size = self.lr / (1 - first**steps)
             spread = (square / (1 - second**steps)).sqrt() + EPSILON
-            parameter -= size * mean / spread
+            parameter.sub_(size * mean / spread)
 
     def state_dict(self) -> dict[str, Any]:
         return {"mean": self.mean, "square": self.square, "steps": self.steps}

@@ -128,6 +128,7 @@ def print_trained(trained: Trained, console: Console) -> None:
     if trained.out is not None:
         for name, what in (
             ("model.safetensors", "the weights"),
+            ("model.json", "the network, its classes and its input"),
             ("scores.json", "these numbers and the confusion matrix"),
             ("log.jsonl", "the loss after every epoch"),
         ):
@@ -173,6 +174,7 @@ def _best_subpolicies(policy: Policy) -> Table:
 
 def _print_files(out: Path, console: Console) -> None:
     for name, what in (
+        ("report.html", "a page to look at"),
         ("policy.json", "the policy"),
         ("log.jsonl", "what was measured after every epoch"),
         ("config.toml", "the settings"),

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from dada.augment import augment, augment_stages, before_policy, cover_square
 from dada.config import SearchConfig
 from dada.data import Batch, Part, Split, batches, resized_crops
-from dada.engine import ALONE, Captured, Ranks, plain_kernels
+from dada.engine import ALONE, Captured, Ranks, kernels_for, plain_kernels
 from dada.hypergradient import HYPERGRADIENTS, Cost, trainable_weights, virtual_val_grad
 from dada.models import check_logits, without_noise
 from dada.pixel_effects import pixel_effects
@@ -141,7 +141,7 @@ def _cost(
     count = len(labels_B)
     if config.clean_baseline:
         views_BCHW, labels_B = torch.cat([views_BCHW, clean_BCHW]), labels_B.repeat(2)
-    # torch's own kernels: to compile ours for float32 takes longer than they save in a search.
+    # torch's own kernels: to compile ours for float32 too takes longer than they save in a search.
     with without_noise(state.model), plain_kernels():
         cost = hypergradient(
             state.model, weights, val_grad, inner_lr, views_BCHW, labels_B, image_grad=by_pixel
@@ -259,7 +259,7 @@ def search(
     }
     for epoch in range(first, epochs):
         begun = time.perf_counter()
-        with state.lane:
+        with state.lane, kernels_for(total):
             model.train()
             losses = []
             reader = _read(state, train, val, batch, steps_per_epoch)

@@ -60,6 +60,8 @@ class SearchState(nn.Module):
             self.sampling = self.learned
             self.evidence = None
         self.to(device)
+        if ranks.world > 1:  # a network of the user's own may have begun differently elsewhere
+            self.model.load_state_dict(ranks.same(self.model.state_dict()))
         self.weight_optimizer = SGD(
             self.model.parameters(), momentum=config.momentum, weight_decay=config.weight_decay
         )

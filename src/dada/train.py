@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from dada.config import TrainConfig
 from dada.data import Part, Split, batches, resized_crops
-from dada.engine import ALONE, Captured, Ranks
+from dada.engine import ALONE, Captured, Ranks, kernels_for
 from dada.models import check_logits
 from dada.policy import Policy
 from dada.runlog import RunLog
@@ -187,7 +187,7 @@ def _training(job: Job) -> Generator[None, None, TrainResult]:
             whole = order_N[: steps_per_epoch * batch].view(-1, batch)
             reader = _read(state, train_part, [ranks.mine(index_B) for index_B in whole])
         for i in range(steps_per_epoch):
-            with state.lane:
+            with state.lane, kernels_for(epochs * steps_per_epoch):
                 images, labels = next(reader)
                 losses.append(step(images, labels, rates_T[epoch * steps_per_epoch + i]))
             yield

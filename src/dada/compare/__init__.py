@@ -15,7 +15,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from dada.compare.plot import save_plot
 from dada.compare.records import Records
 from dada.compare.result import METRICS, Comparison, summarise
 from dada.compare.trials import Outcome, Setting, Trial, default_at_once, run_trials
-from dada.config import BASES, Base, TrainConfig
+from dada.config import BASES, Base, TrainConfig, train_config
 from dada.data import Split, judged, load
 from dada.engine import Ranks, joined, resolve_device
 from dada.policy import Policy
@@ -78,15 +78,19 @@ def compare(
     if at_once is not None and at_once < 1:
         raise ValueError(f"at_once should be 1 or more, got {at_once}")
     chosen = None if recipe is None else recipes.named(recipe, wants="train")
-    config = _train_config(None if chosen is None else chosen.train, settings)
+    start = TrainConfig() if chosen is None or chosen.train is None else chosen.train
+    config = train_config(start, **settings)
     named = _named(policies)  # unknown names and broken files, before the data is read
     if out is None and int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise ValueError("under torchrun the processes meet in the run directory: give --out")
 
     # Everyone is judged on the same images, whatever the seed of the training.
-    split, _ = judged(load(data, image_size=image_size, seed=0), seed=0)
+    whole = load(data, image_size=image_size, seed=0)
     if chosen is None and settings.get("base") is None:
-        config = replace(config, base=BASES.get(split.name.partition(":")[0], Base()))
+        config = replace(config, base=BASES.get(whole.name.partition(":")[0], Base()))
+    if config.base.resized_crop and whole.train_is_held:
+        whole = load(data, image_size=image_size, seed=0, in_memory=False)
+    split, _ = judged(whole, seed=0)
     network = model if model is not None else None if chosen is None else chosen.model
     if network is None:
         network = models.default_model(target.type, split.image_size)
@@ -222,15 +226,6 @@ def _seeds(seeds: int | Sequence[int]) -> tuple[int, ...]:
     if any(not 0 <= number < 2**62 for number in numbers):
         raise ValueError(f"a seed should be in 0..2^62, got {', '.join(map(str, numbers))}")
     return numbers
-
-
-def _train_config(start: TrainConfig | None, settings: dict[str, Any]) -> TrainConfig:
-    known = {field.name for field in fields(TrainConfig)}
-    for name in settings:
-        if name not in known:
-            raise ValueError(f"unknown setting {name!r}; there are {', '.join(sorted(known))}")
-    given = {name: value for name, value in settings.items() if value is not None}
-    return replace(start or TrainConfig(), **given)
 
 
 def _named(policies: Sequence[PolicyLike]) -> dict[str, Policy]:

@@ -291,8 +291,8 @@ def resized_crops(
     """`FilePart.resized_crops` for each index, decoded ahead; `generator` is read meanwhile."""
     if not isinstance(part, FilePart):
         raise ValueError(
-            "random resized crops are cut from image files, and these images are held in memory "
-            "at one size; load them with in_memory=False, or train without resized_crop"
+            "random resized crops are cut from image files, and these images come from elsewhere "
+            "at one size; use a folder of images, or settings without resized_crop"
         )
 
     def read(index_B: Tensor) -> Batch:

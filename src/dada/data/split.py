@@ -59,6 +59,11 @@ class Split:
         return {n: p.groups_N for n, p in self.parts.items() if p.groups_N is not None}
 
     @property
+    def train_is_held(self) -> bool:
+        """Whether the training images are in memory, at their final size."""
+        return isinstance(self.train, TensorPart)
+
+    @property
     def decoded_bytes(self) -> int:
         height, width = self.image_size
         return sum(map(len, self.parts.values())) * self.channels * height * width

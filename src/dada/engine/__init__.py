@@ -1,0 +1,59 @@
+"""The device: precision, CUDA graphs, random numbers, other processes. Nobody else touches them."""
+
+from __future__ import annotations
+
+from dada.engine.device import (
+    channels_last,
+    few_threads,
+    fitting,
+    generator_on,
+    out_of_memory_named,
+    random_state,
+    resolve_device,
+    seeded,
+    set_random_state,
+    to_device,
+    used_here,
+)
+from dada.engine.graphs import (
+    Captured,
+    side_by_side,
+)
+from dada.engine.kernels import (
+    kernels_for,
+    plain_kernels,
+    wants_plain_kernels,
+)
+from dada.engine.lane import (
+    Lane,
+    Precision,
+)
+from dada.engine.ranks import (
+    ALONE,
+    Ranks,
+    joined,
+)
+
+__all__ = [
+    "ALONE",
+    "Captured",
+    "Lane",
+    "Precision",
+    "Ranks",
+    "channels_last",
+    "few_threads",
+    "fitting",
+    "generator_on",
+    "joined",
+    "kernels_for",
+    "out_of_memory_named",
+    "plain_kernels",
+    "random_state",
+    "resolve_device",
+    "seeded",
+    "set_random_state",
+    "side_by_side",
+    "to_device",
+    "used_here",
+    "wants_plain_kernels",
+]

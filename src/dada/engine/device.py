@@ -1,0 +1,134 @@
+"""Which device, how randomness starts on it, and what it has room for."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+SMALL_BATCH_ELEMENTS = 100_000  # 128 images of 16x16 in colour
+
+
+def resolve_device(name: str = "auto") -> torch.device:
+    """`auto` is the GPU where there is one; under `torchrun` every process has its own."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise ValueError(f"device {name!r} is not known; use auto, cpu or cuda") from None
+    if device.type not in ("cpu", "cuda"):
+        raise ValueError(f"device {name!r} is not supported; use auto, cpu or cuda")
+    if device.type == "cpu":
+        return device
+    if not torch.cuda.is_available():
+        raise ValueError(f"device {name!r} was asked for, but torch sees no CUDA GPU; use cpu")
+    card = int(os.environ.get("LOCAL_RANK", "0")) if device.index is None else device.index
+    if card >= (there := torch.cuda.device_count()):
+        problem = f"GPU {card} was asked for, but torch sees {there}, counted from 0"
+        raise ValueError(f"{problem}; use another --device or start fewer processes")
+    return torch.device("cuda", card)
+
+
+def generator_on(device: torch.device, seed: int) -> torch.Generator:
+    return torch.Generator(device).manual_seed(seed)
+
+
+@contextmanager
+def seeded(seed: int, device: torch.device) -> Iterator[None]:
+    """Inside, torch's own generators start from `seed`; outside, they go on as if nothing was.
+
+    Dropout and its like draw from those, and can be given no other.
+    """
+    cards = [device] if device.type == "cuda" else []
+    with torch.random.fork_rng(devices=cards):
+        torch.random.default_generator.manual_seed(seed)
+        for card in cards:
+            with torch.cuda.device(card):
+                torch.cuda.manual_seed(seed)
+        yield
+
+
+def random_state(device: torch.device) -> list[torch.Tensor]:
+    """Where torch's own generators stand: the host's, and the card's where there is one."""
+    card = [torch.cuda.get_rng_state(device)] if device.type == "cuda" else []
+    return [torch.get_rng_state(), *card]
+
+
+def set_random_state(states: list[torch.Tensor], device: torch.device) -> None:
+    torch.set_rng_state(states[0].cpu())
+    if device.type == "cuda":
+        torch.cuda.set_rng_state(states[1].cpu(), device)
+
+
+def channels_last(tensor_or_module: Any, device: torch.device) -> Any:
+    """On CUDA, pixels of all channels side by side, the order tensor cores want."""
+    if device.type != "cuda":
+        return tensor_or_module
+    return tensor_or_module.to(memory_format=torch.channels_last)
+
+
+def to_device(tensor: Tensor, device: torch.device) -> Tensor:
+    """A copy that has arrived; over a stream of its own, so the card works meanwhile."""
+    if device.type != "cuda":
+        return tensor.to(device)
+    stream = torch.cuda.Stream(device)
+    with torch.cuda.stream(stream):
+        arrived = tensor.pin_memory().to(device, non_blocking=True)
+    stream.synchronize()
+    return arrived
+
+
+def used_here(tensors: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    """Their memory is not given to the next copy while the current stream may still read it."""
+    for tensor in tensors:
+        if tensor.is_cuda:
+            tensor.record_stream(torch.cuda.current_stream(tensor.device))
+    return tensors
+
+
+@contextmanager
+def out_of_memory_named(batch_size: int, image_size: tuple[int, int]) -> Iterator[None]:
+    """A full card is the user's to mend: one line that says what to lower."""
+    try:
+        yield
+    except torch.cuda.OutOfMemoryError:
+        height, width = image_size
+        raise ValueError(
+            f"the GPU's memory is full with batches of {batch_size} images of {width}x{height}; "
+            "lower --batch-size (auto finds one that fits), --views or --image-size"
+        ) from None
+
+
+def fitting(batch_size: int, attempt: Callable[[int], None]) -> int:
+    """`batch_size`, halved until `attempt(batch_size)` finds room on the card."""
+    while True:
+        try:
+            attempt(batch_size)
+            return batch_size
+        except torch.cuda.OutOfMemoryError:
+            if batch_size == 1:
+                raise
+        batch_size //= 2
+        torch.cuda.empty_cache()
+
+
+@contextmanager
+def few_threads(device: torch.device, elements: int) -> Iterator[None]:
+    """On a CPU, one thread for work that is too small to share, or with one other core at most.
+
+    Threads wait for each other by spinning. When another process wants the second core, a search
+    with two threads is many times slower than with one.
+    """
+    before = torch.get_num_threads()
+    small = elements < SMALL_BATCH_ELEMENTS or (os.cpu_count() or 1) <= 2
+    if device.type == "cpu" and small:
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,105 @@
+"""Several processes that share one training or search under `torchrun`.
+
+Letters: B images of a batch.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, distributed
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """The processes that share one training under `torchrun`; alone by default.
+
+    Every process draws the random numbers of the whole batch and keeps the rows of its own
+    images, so what happens to an image does not depend on how many processes there are.
+    """
+
+    rank: int = 0
+    world: int = 1
+
+    def share(self, batch_size: int, images: int) -> int:
+        """How many images of a batch are this process's; the same for all of them."""
+        share = min(batch_size, images) // self.world
+        if share < 1:
+            raise ValueError(
+                f"a batch of {min(batch_size, images)} cannot be shared by {self.world} processes; "
+                "raise --batch-size or start fewer"
+            )
+        return share
+
+    def mine(self, rows_B: Tensor, dim: int = 0) -> Tensor:
+        """This process's share of rows that belong to the whole batch."""
+        share = rows_B.shape[dim] // self.world
+        return rows_B.narrow(dim, self.rank * share, share)
+
+    def uniform(
+        self,
+        rows: int,
+        columns: int,
+        device: torch.device,
+        generator: torch.Generator | None,
+        dtype: torch.dtype = torch.float32,
+    ) -> Tensor:
+        """Numbers in [0, 1) for this process's `rows` images."""
+        return self.mine(
+            torch.rand(rows * self.world, columns, generator=generator, device=device, dtype=dtype)
+        )
+
+    def gather(self, mine: Tensor, dim: int = 0) -> Tensor:
+        """The rows of all processes, in the order of the whole batch."""
+        if self.world == 1:
+            return mine
+        parts = [torch.empty_like(mine) for _ in range(self.world)]
+        distributed.all_gather(parts, mine.contiguous())
+        return torch.cat(parts, dim)
+
+    def average_(self, tensors: Sequence[Tensor]) -> None:
+        """Each tensor becomes its mean over the processes."""
+        if self.world == 1 or not tensors:
+            return
+        flat = torch.cat([tensor.flatten() for tensor in tensors])
+        distributed.all_reduce(flat)
+        flat /= self.world
+        for tensor, mean in zip(tensors, flat.split([t.numel() for t in tensors]), strict=True):
+            tensor.copy_(mean.view_as(tensor))
+
+    def same(self, thing: Any) -> Any:
+        """What the first process has, on every one."""
+        if self.world == 1:
+            return thing
+        box = [thing]
+        distributed.broadcast_object_list(box, src=0)
+        return box[0]
+
+
+ALONE = Ranks()
+
+
+@contextmanager
+def joined(device: torch.device) -> Iterator[Ranks]:
+    """The other processes that `torchrun` started, or none.
+
+    They stay together to the end: a script may search, then train, and cannot join again.
+    """
+    if "RANK" not in os.environ or int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        yield ALONE
+        return
+    card = device if device.type == "cuda" else None
+    if card is not None:  # NCCL talks from the current card, which is the first one unless said
+        torch.cuda.set_device(card)
+    if not distributed.is_initialized():
+        distributed.init_process_group("gloo" if card is None else "nccl", device_id=card)
+        atexit.register(distributed.destroy_process_group)
+    # The first makes the run directory, which the others have to have found missing by then.
+    distributed.barrier()
+    yield Ranks(distributed.get_rank(), distributed.get_world_size())

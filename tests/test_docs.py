@@ -1,0 +1,417 @@
+"""The documentation is true: every block runs as written, every option and every link exists.
+
+A page is run from top to bottom in an empty folder: `bash` and `console` blocks of commands, and
+`python` blocks that share their names. The folder `photos/`, which pages call the reader's own, is
+there. A comment on the line above a block says what is different about it:
+
+    <!-- not run: needs a GPU -->      looked at, but not run; the reason begins with "needs"
+    <!-- slow -->                      run by `make test-all` only
+    <!-- needs: timm -->               run where that package is installed
+
+`dada compare` and more than 10 `--epochs` count as slow. Makefile targets are checked to exist and
+not run, and scripts, too: other tests run them. Lines of torchrun and lines with a large `--model`
+are for a GPU and are not run; their options are checked, and so are those of commands in blocks
+without a language.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from PIL import Image
+
+from dada import data, space
+from dada.cli import app, main
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+COMMENT = re.compile(r"<!-- (not run|slow|needs)(?:: (.*))? -->$")
+RUN, LOOKED_AT = ("bash", "console", "python"), ("", "text", "json", "toml", "yaml")
+# Options of other programs that the pages speak of.
+OTHERS = {"--nproc-per-node", "--strict", "--aa", "--color-jitter", "--quick", "--workers"}
+OTHERS |= {"--install-completion", "--debug", "--version", "--help", "--policy-file", "--vflip"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Block:
+    """A fenced block: its language, what is in it, where, and the comment above it."""
+
+    page: str
+    line: int
+    language: str
+    code: str
+    directive: str = ""
+    detail: str = ""
+
+    @property
+    def commands(self) -> list[list[str]]:
+        """The command lines in it, as words."""
+        text = self.code.replace("\\\n", " ")
+        lines = [line.removeprefix("$ ") for line in text.splitlines() if self._is_command(line)]
+        words = [shlex.split(line, comments=True) for line in lines]
+        return [line for line in words if line]
+
+    def _is_command(self, line: str) -> bool:
+        if self.language == "console":
+            return line.startswith("$ ")
+        if self.language == "bash":
+            return True
+        return self.language in LOOKED_AT and line.startswith(("dada ", "$ dada ", "torchrun "))
+
+    @property
+    def slow(self) -> bool:
+        commands = self.commands if self.language in ("bash", "console") else []
+        return self.directive == "slow" or any(map(takes_long, commands))
+
+    def __str__(self) -> str:
+        return f"{self.page}:{self.line}"
+
+
+def takes_long(words: list[str]) -> bool:
+    """A comparison starts processes, each of which loads torch anew; many epochs take long."""
+    epochs = words[words.index("--epochs") + 1] if "--epochs" in words else "1"
+    return words[:2] == ["dada", "compare"] or int(epochs) > 10
+
+
+def blocks_in(text: str, page: str) -> list[Block]:
+    blocks = []
+    for match in FENCE.finditer(text):
+        above = text[: match.start()].rstrip("\n").rpartition("\n")[2]
+        touching = not text[: match.start()].endswith("\n\n")
+        said = COMMENT.match(above) if touching else None
+        blocks.append(
+            Block(
+                page=page,
+                line=text[: match.start()].count("\n") + 1,
+                language=match.group(1),
+                code=match.group(2),
+                directive=said.group(1) if said else "",
+                detail=(said.group(2) or "") if said else "",
+            )
+        )
+    return blocks
+
+
+def read(page: Path) -> str:
+    return page.read_text(encoding="utf-8")
+
+
+def blocks_of(page: Path) -> list[Block]:
+    return blocks_in(read(page), page.relative_to(ROOT).as_posix())
+
+
+EVERY_BLOCK = [block for page in PAGES for block in blocks_of(page)]
+
+
+def page_ids(pages: list[Path]) -> list[str]:
+    return [page.name for page in pages]
+
+
+# --- running a page -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty folder with `photos/` in it; what a page changes in the process is put back."""
+    for label, name in enumerate(("cat", "dog")):
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        for i in range(24):
+            picture = Image.linear_gradient("L").rotate(90 * label).resize((16, 16))
+            picture = picture.point(lambda level, i=i: (level + 5 * i) % 256).convert("RGB")
+            picture.save(tmp_path / "photos" / name / f"{i}.png")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hub"))
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    tables: tuple[dict[str, Any], ...] = (space.SPACES, data.READERS)
+    kept = [(table, dict(table)) for table in tables]
+    modules = set(sys.modules)
+    yield tmp_path
+    for table, before in kept:
+        table.clear()
+        table.update(before)
+    for name in set(sys.modules) - modules:
+        if str(getattr(sys.modules[name], "__file__", "")).startswith(str(tmp_path)):
+            del sys.modules[name]
+
+
+def dada_here(arguments: list[str]) -> None:
+    """`dada ARGUMENTS` in this process, which has torch loaded already."""
+    kept, sys.argv = sys.argv, ["dada", *arguments]
+    try:
+        main()
+    except SystemExit as ended:
+        assert not ended.code, f"dada {shlex.join(arguments)} ended with {ended.code}"
+    finally:
+        sys.argv = kept
+
+
+def dada_as_a_process(arguments: list[str]) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
+    subprocess.run([sys.executable, "-m", "dada", *arguments], check=True, env=environment)
+
+
+def run_command(words: list[str], dada: Callable[[list[str]], None]) -> None:
+    while words and "=" in words[0]:  # NAME=value before a command
+        words = words[1:]
+    program, *arguments = words
+    if program == "dada" and "--model" in arguments and "small" not in arguments:
+        assert unknown_options(words) == []
+    elif program == "dada":
+        dada(arguments)
+    elif program == "make":
+        targets = set(re.findall(r"^([\w-]+):", read(ROOT / "Makefile"), re.MULTILINE))
+        assert {word for word in arguments if "=" not in word} <= targets
+    elif program == "pip":
+        assert arguments[0] == "install"
+        for package in arguments[1:]:
+            check_installable(package)
+    elif program == "source":
+        assert arguments == [".venv/bin/activate"]
+    elif program == "torchrun":
+        assert "dada" in arguments and unknown_options(words) == []
+    elif program == "python":
+        assert (ROOT / arguments[0]).is_file(), f"{arguments[0]}: no such script"
+    else:
+        pytest.fail(f"no rule for the command {shlex.join(words)!r}")
+
+
+def check_installable(package: str) -> None:
+    """`.`, this package with extras that it has, or a package known by another name."""
+    project = tomllib.loads(read(ROOT / "pyproject.toml"))["project"]
+    name, _, extras = package.removesuffix("]").partition("[")
+    if name in (".", project["name"]):
+        wanted = {extra for extra in extras.split(",") if extra}
+        assert wanted <= set(project["optional-dependencies"]), f"{package}: no such extra"
+    else:
+        assert re.fullmatch(r"[a-z][a-z0-9-]*", name), f"{package}: not the name of a package"
+
+
+def importable(package: str) -> bool:
+    """Whether it is installed; what it warns of while it is imported is its own affair."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return find_spec(package) is not None and bool(import_module(package))
+
+
+def run_block(block: Block, names: dict[str, Any], dada: Callable[[list[str]], None]) -> None:
+    if block.directive == "not run" or block.language in LOOKED_AT:
+        return
+    if block.directive == "needs" and not all(map(importable, block.detail.split(", "))):
+        return
+    try:
+        if block.language == "python":
+            exec(compile(block.code, str(block), "exec"), names)
+        else:
+            for words in block.commands:
+                run_command(words, dada)
+    except (Exception, pytest.fail.Exception) as error:
+        raise AssertionError(f"{block}: {type(error).__name__}: {error}") from error
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_ids(PAGES))
+def test_a_page_runs_as_written(page: Path, folder: Path) -> None:
+    names: dict[str, Any] = {"__name__": "__main__"}
+    for block in blocks_of(page):
+        if not block.slow:
+            run_block(block, names, dada_here)
+
+
+SLOW_PAGES = [page for page in PAGES if any(block.slow for block in blocks_of(page))]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", SLOW_PAGES, ids=page_ids(SLOW_PAGES))
+def test_a_page_with_slow_blocks_runs_whole(page: Path, folder: Path) -> None:
+    names: dict[str, Any] = {"__name__": "__main__"}
+    for block in blocks_of(page):
+        run_block(block, names, dada_as_a_process)
+
+
+# --- what the blocks are ------------------------------------------------------------------------
+
+
+def test_there_are_pages_and_blocks_of_every_kind() -> None:
+    assert {"README.md", "CONTRIBUTING.md", "tutorial.md", "search.md"} <= {p.name for p in PAGES}
+    assert {"bash", "python"} <= {block.language for block in EVERY_BLOCK}
+
+
+def test_every_block_has_a_known_language() -> None:
+    assert [str(b) for b in EVERY_BLOCK if b.language not in (*RUN, *LOOKED_AT)] == []
+
+
+def test_python_and_commands_are_not_hidden_in_blocks_that_are_not_run() -> None:
+    hidden = re.compile(r"^(from [\w.]+ )?import \w|^(\$ )?dada ", re.MULTILINE)
+    found = [b for b in EVERY_BLOCK if b.language in LOOKED_AT and hidden.search(b.code)]
+    assert [str(b) for b in found if b.language] == []
+    assert len(found) <= 2, "few, or the pages are not tested"
+
+
+def test_a_block_that_is_not_run_says_what_it_would_need() -> None:
+    reasons = {str(b): b.detail for b in EVERY_BLOCK if b.directive == "not run"}
+    assert {where: why for where, why in reasons.items() if not why.startswith("needs ")} == {}
+    assert len(reasons) <= 12, "few, or the pages are not tested"
+
+
+# --- options and commands -----------------------------------------------------------------------
+
+
+def options_of_commands() -> dict[str, set[str]]:
+    """The options of every command of dada, by its name."""
+    group = typer.main.get_command(app)
+    return {
+        name: {
+            text
+            for parameter in command.params
+            for text in (*parameter.opts, *parameter.secondary_opts)
+        }
+        for name, command in group.commands.items()  # type: ignore[attr-defined]
+    }
+
+
+OPTIONS = options_of_commands()
+OPTION = re.compile(r"--[a-z][a-z-]*")
+
+
+def unknown_options(words: list[str]) -> list[str]:
+    """Options in a line that runs dada, alone or by torchrun, that the command does not have."""
+    if "dada" not in words:
+        return []
+    command, *arguments = words[words.index("dada") + 1 :]
+    if command in ("--install-completion", "--version", "--help"):
+        return []
+    assert command in OPTIONS, f"dada {command}: no such command"
+    given = {word.partition("=")[0] for word in arguments if OPTION.match(word)}
+    return sorted(given - OPTIONS[command] - {"--help", "--debug"})
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_ids(PAGES))
+def test_every_option_in_a_command_exists(page: Path) -> None:
+    commands = [words for block in blocks_of(page) for words in block.commands]
+    for code in re.findall(r"(?<!`)`(dada [^`]+)`", FENCE.sub("", read(page))):
+        commands.append(shlex.split(code.replace("...", "")))
+    wrong = [(words, unknown_options(words)) for words in commands]
+    assert [entry for entry in wrong if entry[1]] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_ids(PAGES))
+def test_every_option_in_the_text_exists(page: Path) -> None:
+    code = re.findall(r"(?<!`)`([^`]+)`", FENCE.sub("", read(page)))
+    named = {option for text in code for option in OPTION.findall(text)}
+    assert named - set().union(*OPTIONS.values()) - OTHERS == set()
+
+
+@pytest.mark.parametrize("command", sorted(OPTIONS))
+def test_the_help_of_a_command_ends_well_and_has_an_example(
+    command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "400")  # so that no example is broken over two lines
+    dada_here([command, "--help"])
+    example = re.search(r"Example: (dada .*?)\s*$", capsys.readouterr().out, re.MULTILINE)
+    assert example is not None
+    words = shlex.split(example.group(1))
+    assert words[1] == command and unknown_options(words) == []
+
+
+# --- links --------------------------------------------------------------------------------------
+
+LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
+
+
+def anchors(text: str) -> set[str]:
+    titles = re.findall(r"^#+ (.*)$", FENCE.sub("", text), re.MULTILINE)
+    plain = [re.sub(r"[^\w\- ]", "", title.lower()).strip() for title in titles]
+    return {title.replace(" ", "-") for title in plain}
+
+
+def broken_links(page: Path) -> list[str]:
+    broken = []
+    for link in LINK.findall(FENCE.sub("", read(page))):
+        if link.startswith(("http://", "https://")):
+            continue
+        path, _, anchor = link.partition("#")
+        target = page.parent / path if path else page
+        if not target.is_file() or (anchor and anchor not in anchors(read(target))):
+            broken.append(link)
+    return broken
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_ids(PAGES))
+def test_no_link_is_broken(page: Path) -> None:
+    assert broken_links(page) == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_ids(PAGES))
+def test_every_file_that_is_named_exists(page: Path) -> None:
+    """`benchmarks/ops.py`, `src/dada/search.py`, `benchmarks/results/ops-cpu.json`."""
+    pattern = r"`(?:python )?((?:benchmarks|examples|src|tests|docs)/[\w./-]*\.\w+)`"
+    named = set(re.findall(pattern, read(page)))
+    assert [name for name in sorted(named) if not (ROOT / name).is_file()] == []
+
+
+def test_the_site_has_every_page() -> None:
+    listed = re.findall(r"[\w-]+\.md", read(ROOT / "mkdocs.yml"))
+    pages = [page.name for page in (ROOT / "docs").glob("*.md")]
+    assert sorted(listed) == sorted(pages)
+    linked = {link for link in LINK.findall(read(ROOT / "docs" / "index.md"))}
+    assert {name for name in pages if name not in linked} == {"index.md"}
+
+
+@pytest.mark.skipif(find_spec("mkdocs") is None, reason="pip install 'dada-augment[docs]'")
+@pytest.mark.slow
+def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
+    build = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)]
+    done = subprocess.run(build, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "tutorial" / "index.html").is_file()
+
+
+# --- these checks can fail ----------------------------------------------------------------------
+
+
+def test_a_block_that_fails_is_named(folder: Path) -> None:
+    text = "x\n\n```python\nassert 1 == 2\n```\n\n```bash\ndada show nowhere\n```\n"
+    first, second = blocks_in(text, "page.md")
+    with pytest.raises(AssertionError, match=r"page\.md:3: AssertionError"):
+        run_block(first, {}, dada_here)
+    with pytest.raises(AssertionError, match=r"page\.md:7: .* ended with 2"):
+        run_block(second, {}, dada_here)
+
+
+@pytest.mark.parametrize(
+    "line", ["make nothing", "rm -rf x", "python no/such.py", "pip install .[x]"]
+)
+def test_a_command_that_cannot_be_run_is_named(folder: Path, line: str) -> None:
+    (block,) = blocks_in(f"```bash\n{line}\n```\n", "page.md")
+    with pytest.raises(AssertionError, match=r"page\.md:1: "):
+        run_block(block, {}, dada_here)
+
+
+def test_comments_above_a_block_are_read() -> None:
+    text = "<!-- not run: needs a GPU -->\n```bash\ndada compare\n```\n"
+    text += "<!-- slow -->\n\n```python\n```\n"
+    first, second = blocks_in(text, "page.md")
+    assert (first.directive, first.detail, first.slow) == ("not run", "needs a GPU", True)
+    assert second.directive == "" and not second.slow  # a blank line between: not about this block
+
+
+def test_an_unknown_option_and_a_broken_link_are_seen(tmp_path: Path) -> None:
+    words = shlex.split("torchrun --nproc-per-node 2 -m dada search --epoch 3 --lr=1")
+    assert unknown_options(words) == ["--epoch"]
+    page = tmp_path / "page.md"
+    page.write_text("# A title\n[a](#a-title) [b](#b) [c](nowhere.md) [d](page.md#a-title)")
+    assert broken_links(page) == ["#b", "nowhere.md"]
