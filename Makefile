@@ -14,11 +14,13 @@ ifeq ($(DADA_USE_CURRENT_PYTHON),1)
 PY := PYTHONPATH="$(CURDIR)/src" $(PYTHON)
 READY :=
 READY_BENCH :=
+READY_DOCS :=
 TIMEOUT :=
 else
 PY := $(VENV)/bin/python
 READY := $(VENV)/.installed
 READY_BENCH := $(VENV)/.installed-bench
+READY_DOCS := $(VENV)/.installed-docs
 TIMEOUT := --timeout=600
 endif
 
@@ -26,7 +28,7 @@ endif
 has = $(PY) -c "import importlib.util as u, sys; sys.exit(u.find_spec('$(1)') is None)"
 check = if $(call has,$(1)); then $(PY) -m $(2); else echo "   $(1) is not installed for $(PYTHON): skipped"; fi
 
-.PHONY: help setup demo test test-all lint bench clean distclean
+.PHONY: help setup demo test test-all lint bench docs clean distclean
 .DEFAULT_GOAL := help
 
 help:
@@ -35,6 +37,7 @@ help:
 	@echo "make test-all   the same with the slow tests"
 	@echo "make lint       style and types only"
 	@echo "make bench      set up, then the benchmarks of this machine"
+	@echo "make docs       set up, then build the documentation into site/"
 	@echo "make setup      set up only: .venv with everything in it"
 	@echo "make clean      remove caches and built packages"
 	@echo "make distclean  remove .venv as well (runs/ is yours and stays)"
@@ -63,6 +66,11 @@ $(VENV)/.installed-bench: $(VENV)/.installed
 	@$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS) -e ".[bench]"
 	@touch $@
 
+$(VENV)/.installed-docs: $(VENV)/.installed
+	@echo "== Installing what builds the documentation (seconds)"
+	@$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS) -e ".[docs]"
+	@touch $@
+
 demo: $(READY)
 	@echo "== Running examples/demo.py"
 	@$(PY) examples/demo.py
@@ -86,8 +94,12 @@ bench: $(READY_BENCH)
 	@echo "== Benchmarks of this machine (results go to benchmarks/results)"
 	@$(PY) benchmarks/run.py
 
+docs: $(READY_DOCS)
+	@echo "== Documentation (open site/index.html)"
+	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet
+
 clean:
-	rm -rf build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf site build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find src tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} +
 
 distclean: clean
