@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import statistics
+import subprocess
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -32,7 +34,12 @@ def timed(
 
 
 def machine() -> dict[str, Any]:
+    """Software and hardware, and the commit where there is a checkout."""
     found: dict[str, Any] = dict(versions())
+    asked = ["git", "describe", "--always", "--dirty"]
+    said = subprocess.run(asked, capture_output=True, text=True, cwd=Path(__file__).parent)
+    if said.returncode == 0:
+        found["commit"] = said.stdout.strip()
     for name in ("timm", "kornia", "albumentations", "triton"):
         try:
             found[name] = __import__(name).__version__

@@ -1,4 +1,4 @@
-"""Writes the tables of README.md from the results, so that no number there is typed by hand.
+"""Writes tables into README.md and docs/ from the results: no number there is typed by hand.
 
 python benchmarks/tables.py [--check]
 """
@@ -8,11 +8,11 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parent.parent
-START, END = "<!-- ops table -->\n", "<!-- end -->"
 
 
 def _times(ratio: float) -> str:
@@ -25,7 +25,7 @@ def ops_table() -> str:
         "|---|---|---|---|",
     ]
     for name in ("ops-cpu", "ops-gpu"):
-        result = json.loads((ROOT / "benchmarks" / "results" / f"{name}.json").read_text())
+        result = _result(name)
         machine = result["machine"]
         where = machine["gpu"] if name == "ops-gpu" else f"{machine['cpu']}, one thread"
         lines.append(f"| **{where}** | | | |")
@@ -39,17 +39,79 @@ def ops_table() -> str:
     return "\n".join(lines) + "\n"
 
 
+def _result(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((ROOT / "benchmarks/results" / f"{name}.json").read_text())
+    return found
+
+
+def train_table() -> str:
+    lines = [
+        "| network, batch, side | images/s | ms a step | times eager | augmentation | of the limit |",
+        "|---|---|---|---|---|---|",
+    ]
+    for row in _result("train")["rows"]:
+        lines.append(
+            f"| {row['model']}, {row['batch']}, {row['side']} | {row['images_per_second']:,.0f} "
+            f"| {row['ms']:.2f} | {row['times_eager']:.1f}x | {row['augmentation']:.1%} "
+            f"| {row['share_of_limit']:.0%} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def search_table() -> str:
+    lines = [
+        "| search | images | batch | epochs | seconds | of which start | ms a step | peak GiB |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for name, row in _result("search")["cases"].items():
+        if "seconds" in row:
+            lines.append(
+                f"| {name} | {row['images']:,} | {row.get('batch_size', 128)} | {row['epochs']} "
+                f"| {row['seconds']:.1f} | {row['until_settled']:.1f} | {row['ms_per_step']:.1f} "
+                f"| {row['peak_GiB']:.2f} |"
+            )
+    return "\n".join(lines) + "\n"
+
+
+def cifar10_table() -> str:
+    lines = ["| policy | error | published | epochs | seconds |", "|---|---|---|---|---|"]
+    for row in _result("cifar10")["trainings"].values():
+        lines.append(
+            f"| {row['policy']} | {row['error']:.2f} | {row['published']} | {row['epochs']} "
+            f"| {row['seconds']:.0f} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+# Page -> name of the table -> what makes it. In a page: <!-- NAME --> ... <!-- end -->
+TABLES: dict[str, dict[str, Callable[[], str]]] = {
+    "README.md": {"ops table": ops_table},
+    "docs/results.md": {
+        "train table": train_table,
+        "search table": search_table,
+        "cifar10 table": cifar10_table,
+    },
+}
+
+
+def fresh(text: str, tables: dict[str, Callable[[], str]]) -> str:
+    for name, table in tables.items():
+        start, end = f"<!-- {name} -->\n", "<!-- end -->"
+        before, rest = text.split(start)
+        text = before + start + table() + end + rest.split(end, 1)[1]
+    return text
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--check", action="store_true", help="fail when the README is stale")
+    parser.add_argument("--check", action="store_true", help="fail when a page is stale")
     arguments = parser.parse_args()
-    readme = ROOT / "README.md"
-    text = readme.read_text()
-    before, rest = text.split(START)
-    fresh = before + START + ops_table() + END + rest.split(END, 1)[1]
-    if arguments.check:
-        sys.exit("README.md: run python benchmarks/tables.py" if fresh != text else 0)
-    readme.write_text(fresh)
+    for page, tables in TABLES.items():
+        text = (ROOT / page).read_text()
+        made = fresh(text, tables)
+        if arguments.check and made != text:
+            sys.exit(f"{page}: run python benchmarks/tables.py")
+        (ROOT / page).write_text(made)
 
 
 if __name__ == "__main__":

@@ -288,11 +288,14 @@ def main() -> None:
         if arguments.out:
             arguments.out.write_text(json.dumps(result, indent=1) + "\n")
     if not arguments.quick and device.type == "cuda":
-        result["several_at_once"] = several(device)
-        result["attempts_wrn28_10"] = attempts(CASES[2], device)
-        print(json.dumps(result["attempts_wrn28_10"]), flush=True)
-        if arguments.out:
-            arguments.out.write_text(json.dumps(result, indent=1) + "\n")
+        for name, more in (
+            ("several_at_once", lambda: several(device)),
+            ("attempts_wrn28_10", lambda: attempts(CASES[2], device)),
+        ):
+            result[name] = more()
+            print(name, json.dumps(result[name]), flush=True)
+            if arguments.out:
+                arguments.out.write_text(json.dumps(result, indent=1) + "\n")
     columns = "model batch side images_per_second ms spread eager_ms times_eager augmentation"
     print_table(rows, [*columns.split(), "floor_ms", "share_of_limit", "peak_GiB"])
     for row in rows:

@@ -22,9 +22,8 @@ def main() -> None:
         shutil.rmtree(RUN)
     dada("search", "digits", "--out", str(RUN))
     dada("show", str(RUN), "--image", str(RUN / "policy.png"), quiet=True)
-    print(
-        f"\nLook at {RUN / 'policy.png'}: originals on the left, what the policy does on the right."
-    )
+    print(f"\nOpen {RUN / 'report.html'} in a browser: the policy in pictures and numbers.")
+    print(f"{RUN / 'policy.png'} has originals on the left, what the policy does on the right.")
     print("Next, with images of your own in one folder per class:  dada search FOLDER")
 
 
