@@ -46,7 +46,7 @@ def _result(name: str) -> dict[str, Any]:
 
 def train_table() -> str:
     lines = [
-        "| network, batch, side | images/s | ms a step | times eager | augmentation | of the limit |",
+        "| network, batch, side | images/s | ms a step | times eager | augmentation | of limit |",
         "|---|---|---|---|---|---|",
     ]
     for row in _result("train")["rows"]:
