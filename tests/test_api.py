@@ -437,3 +437,45 @@ def blocks_of(page: str) -> list[str]:
 def test_the_examples_of_the_page_run(tmp_path, monkeypatch, code):
     monkeypatch.chdir(tmp_path)
     exec(compile(code, "search.md", "exec"), {"__name__": "__main__"})
+
+
+# --- verification -------------------------------------------------------------------------------
+
+
+def verified_search(**changes):
+    images, labels = some_digits(120)
+    settings = {"model": "small", "epochs": 2, "batch_size": 16, "device": "cpu", "seed": 3}
+    return dada.search((images, labels), **{"verify_budget": 45} | settings | changes)
+
+
+@pytest.mark.slow
+def test_a_search_with_a_budget_is_verified(tmp_path):
+    """The policy file says what was seen, and what the search itself found is kept beside it."""
+    seen = []
+    result = verified_search(out=tmp_path / "run", on_training=lambda *told: seen.append(told))
+    facts = result.policy.provenance["verification"]
+    assert facts["against"] == "uniform" and facts["seeds"] >= 4
+    assert facts["trainings"] == len(seen) == seen[-1][-1]
+    low, high = facts["interval"]
+    assert low <= facts["difference"] <= high
+    assert (facts["chosen"] == "uniform") == (low <= 0)
+    assert result.policy.provenance["settings"]["epochs"] == 2, "the search's own provenance stays"
+    searched = dada.Policy.load(tmp_path / "run" / "searched.json")
+    assert searched.provenance["verification"] is None
+    again = verified_search(out=tmp_path / "again")
+    assert again.policy.to_json() == result.policy.to_json()
+
+
+def test_a_budget_that_allows_no_training_says_so(tmp_path):
+    result = verified_search(verify_budget=0.01, out=tmp_path / "run")
+    facts = result.policy.provenance["verification"]
+    assert facts["verdict"].startswith("not verified") and facts["interval"] is None
+    assert result.policy.subpolicies == dada.Policy.load(tmp_path / "run/searched.json").subpolicies
+
+
+def test_a_budget_is_not_for_several_processes_nor_negative(monkeypatch):
+    with pytest.raises(ValueError, match="verify_budget should be 0 or more"):
+        dada.search(verify_budget=-1)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(ValueError, match="--verify-budget is for one process"):
+        dada.search(verify_budget=10)

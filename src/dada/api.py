@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import os
@@ -27,6 +28,7 @@ from dada.space import SearchSpace
 from dada.train import Job
 from dada.train import train as run_training
 from dada.train import try_step as training_step
+from dada.verify import OnTraining, verify_searched
 
 Config = TypeVar("Config", SearchConfig, TrainConfig)
 
@@ -49,6 +51,7 @@ def search(
     *,
     recipe: str | None = None,
     verify: bool = True,
+    verify_budget: float = 0.0,
     seed: int = 0,
     out: str | os.PathLike[str] | None = None,
     resume: bool = False,
@@ -57,6 +60,7 @@ def search(
     graph: bool = True,
     on_start: Callable[[Split, SearchConfig, str], None] | None = None,
     on_epoch: Callable[[dict[str, Any], int], None] | None = None,
+    on_training: OnTraining | None = None,
     **settings: Any,
 ) -> Result:
     """Learn an augmentation policy for a data set.
@@ -65,13 +69,19 @@ def search(
     or a pair of tensors. Without `val_data`, half of it is set aside to judge on. `model` is a
     name, or a network of one's own that returns logits. `settings` are those of `SearchConfig`,
     over those of the preset or of a recipe of the paper.
-    `verify` has no effect yet: the policy has not been compared with the free ones
-    (`policy.provenance["verification"]` is None).
+    With a `verify_budget` (seconds, roughly) and `verify`, short trainings on the same images then
+    choose between the policy found and the free ones; `result.policy` is the chosen one, and its
+    `provenance["verification"]` says by how much it was better than `uniform`.
     """
     if out is not None:
         check_run_path(out, resume=resume)
     target = resolve_device(device)
     _check_seed(seed)
+    verifies = verify and verify_budget != 0
+    if verifies and int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise ValueError("--verify-budget is for one process; leave it out under torchrun")
+    if verify_budget < 0:
+        raise ValueError(f"verify_budget should be 0 or more seconds, got {verify_budget:g}")
     # Mistakes first: reading the data may take minutes.
     chosen = None if recipe is None else recipes.named(recipe, wants="search")
     wants_auto = _wants_auto(settings)
@@ -103,6 +113,9 @@ def search(
         on_start(split, config, name)
     facts = _facts("search", train_data, image_size, split, name, seed, target)
     facts["val_source"] = None if val_data is None else _typed(val_data)
+    facts["verify_budget"] = float(verify_budget) if verifies else None
+    # The search trains the network it is given; a verification begins with fresh ones.
+    pristine = copy.deepcopy(network) if verifies and isinstance(model, nn.Module) else None
     with joined(target) as ranks, out_of_memory_named(config.batch_size, split.image_size):
         run = _open(out, resume, ranks, {**facts, "search": asdict(config)})
         if ranks.same(run is not None and run.finished):
@@ -127,14 +140,29 @@ def search(
             graph=graph,
             ranks=ranks,
         )
+        policy, seconds = found.policy, found.seconds
+        if verifies:
+            verified = verify_searched(
+                split,
+                found.policy,
+                _builder(pristine or name, split),
+                config,
+                budget=verify_budget,
+                seed=seed,
+                device=target,
+                run=run,
+                on_training=on_training,
+            )
+            policy, seconds = verified.policy, seconds + verified.seconds
         if run is not None:
-            run.save_text("policy.json", found.policy.to_json())
-            run.finish({"seconds": round(found.seconds, 2)})
+            run.save_text("searched.json", found.policy.to_json())
+            run.save_text("policy.json", policy.to_json())
+            run.finish({"seconds": round(seconds, 2)})
             write_report(run.path)
     return Result(
-        policy=found.policy,
+        policy=policy,
         history=found.history,
-        seconds=found.seconds,
+        seconds=seconds,
         out=None if out is None else Path(out),
     )
 
@@ -343,6 +371,14 @@ def _check_seed(seed: int) -> None:
 
 def _base_of(split: Split) -> Base:
     return BASES.get(split.name.partition(":")[0], Base())
+
+
+def _builder(model: str | nn.Module, split: Split) -> Callable[[int], nn.Module]:
+    """seed -> a network that has not been trained."""
+    if isinstance(model, nn.Module):
+        return lambda seed: copy.deepcopy(model)
+    shape = split.num_classes, split.channels, split.image_size
+    return lambda seed: models.build(model, *shape, seed=seed)
 
 
 def _network(

@@ -132,6 +132,9 @@ def search(
     fixed_validation: Annotated[
         bool, typer.Option(help="Always the same validation batch, as the authors did.")
     ] = False,
+    verify_budget: Annotated[
+        float, typer.Option(help="Seconds of short trainings that check the policy; 0: none.")
+    ] = 0.0,
     val: Annotated[
         str | None, typer.Option(help="Validation data; default: half is split off.")
     ] = None,
@@ -169,6 +172,8 @@ def search(
             graph=graph,
             on_start=progress.start,
             on_epoch=tracked.after(progress.epoch),
+            on_training=progress.training,
+            verify_budget=verify_budget,
             estimator=estimator,
             exclude=tuple(filter(None, map(str.strip, exclude.split(",")))) or None,
             draws=draws,

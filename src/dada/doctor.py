@@ -21,7 +21,16 @@ from dada.runlog import versions
 GOOD, NOTE, BAD = "ok", "-", "!!"
 STYLE = {GOOD: "green", NOTE: "dim", BAD: "bold red"}
 
-NEEDED = ("torch", "torchvision", "numpy", "pillow", "scikit-learn", "typer", "rich")
+NEEDED = (
+    "torch",
+    "torchvision",
+    "numpy",
+    "pillow",
+    "safetensors",
+    "scikit-learn",
+    "typer",
+    "rich",
+)
 
 # distribution, name to import, what for, how to get it
 OPTIONAL = (

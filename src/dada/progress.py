@@ -29,9 +29,9 @@ class EpochProgress:
     def __init__(self, console: Console) -> None:
         self.console = console
         self.bar = Progress(
-            TextColumn(self.doing),
+            TextColumn("{task.fields[doing]}"),
             BarColumn(bar_width=24),
-            TextColumn("epoch {task.completed}/{task.total}"),
+            TextColumn("{task.completed}/{task.total}"),
             TimeElapsedColumn(),
             TextColumn("left"),
             TimeRemainingColumn(),
@@ -40,6 +40,7 @@ class EpochProgress:
             disable=not console.is_terminal,
         )
         self.task: Any = None
+        self.verifying: Any = None
         self.last_line = 0.0
 
     def say(self, split: Split, settings: str) -> None:
@@ -61,7 +62,9 @@ class EpochProgress:
                 self.last_line = now
             return
         if self.task is None:
-            self.task = self.bar.add_task("", total=epochs, numbers=numbers)
+            self.task = self.bar.add_task(
+                "", total=epochs, numbers=numbers, doing=f"{self.doing}, epoch"
+            )
         self.bar.update(self.task, completed=metrics["epoch"], numbers=numbers)
 
     def stop(self) -> None:
@@ -81,6 +84,18 @@ class SearchProgress(EpochProgress):
             f"loss {metrics['loss']:.3f}  val accuracy {metrics['val_accuracy']:.3f}  "
             f"entropy {metrics['entropy']:.2f}  change {metrics['change']:.3f}"
         )
+
+    def training(self, name: str, score: float, done: int, total: int) -> None:
+        """A training of the verification has ended; `score` is its accuracy in percent."""
+        numbers = f"{name} {score:.1f}%"
+        if self.bar.disable:
+            self.console.print(
+                f"verifying {done}/{total}  {numbers}", highlight=False, markup=False
+            )
+            return
+        if self.verifying is None:
+            self.verifying = self.bar.add_task("", total=total, numbers=numbers, doing="verifying")
+        self.bar.update(self.verifying, completed=done, numbers=numbers)
 
 
 class TrainProgress(EpochProgress):
@@ -145,11 +160,11 @@ def print_result(result: Result, console: Console) -> None:
     for name, share in sorted(policy.op_probabilities().items(), key=lambda item: -item[1]):
         rates.add_row(name, bar(min(1.0, share), 24), f"{share:.1%}")
     console.print(rates)
-    console.print(
-        f"found in {result.seconds:.0f} s. Not yet compared with the free policies "
-        "(uniform, TrivialAugment): train with both before you trust it.",
-        highlight=False,
-    )
+    verification = policy.provenance.get("verification")
+    said = "Not yet compared with the free policies: --verify-budget or dada compare does that."
+    if verification is not None:
+        said = f"Verified: {verification['verdict']}"
+    console.print(f"found in {result.seconds:.0f} s. {said}", highlight=False, markup=False)
     if result.out is not None:
         _print_files(result.out, console)
 
