@@ -262,7 +262,7 @@ def search(
         with state.lane, kernels_for(total):
             model.train()
             losses = []
-            reader = _read(state, train, val, batch, steps_per_epoch)
+            reader = read_steps(state, train, val, batch, steps_per_epoch)
             for i, (some, others) in enumerate(reader):
                 step = epoch * steps_per_epoch + i
                 measure = step >= config.measure_from * total
@@ -298,11 +298,11 @@ def try_step(split: Split, model: nn.Module, config: SearchConfig, device: torch
     batch = min(config.batch_size, len(split.train))
     state = SearchState(copy.deepcopy(model), split, config, 0, device)
     with state.lane:
-        some, others = next(_read(state, split.train, split.val, batch, 1))
+        some, others = next(read_steps(state, split.train, split.val, batch, 1))
         search_step(state, *some, *others, torch.tensor(config.lr, device=device), measure=True)
 
 
-def _read(
+def read_steps(
     state: SearchState, train: Part, val: Part, batch: int, steps: int
 ) -> Iterator[tuple[Batch, Batch]]:
     """The training and validation images of every step of an epoch, this process's share."""

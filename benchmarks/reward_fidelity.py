@@ -1,0 +1,237 @@
+"""Does the reward know what helps? The true effect of every operation against what a search sees.
+
+    python benchmarks/reward_fidelity.py [DATA] [--train 200] [--seeds 4] [--out results/....json]
+
+truth     the operation alone (probability 0.5, any magnitude), trained on all `--train` images,
+          judged on the test images, minus the same training without augmentation
+one step  the search's own reward, averaged over a quarter of the training under `uniform`
+short trainings
+          32 trainings on one half of the images, judged on the other, and the same with the
+          halves exchanged. Each uses half of the operations, by a balanced design (a Hadamard
+          matrix and its negative), so that every training tells of every operation: an effect
+          is the mean of the 16 trainings with it minus that of the 16 without
+
+Spearman's rank correlation of each with the mean truth of all seeds, and between seeds. Every seed
+has its own images, halves and initial weights. Seeds already in the file are not run again.
+
+Letters: O operations, R trainings of the design.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from measure import machine, print_table
+from numpy.typing import NDArray
+from scipy.stats import spearmanr
+
+from dada import Policy, models
+from dada.config import BASES, Base, TrainConfig, search_config
+from dada.data import Part, Split, load, reduce, split_off_validation
+from dada.engine import resolve_device
+from dada.evidence import RunningMean
+from dada.scores import Scores
+from dada.search import read_steps, search_step
+from dada.search_state import SearchState
+from dada.space import SearchSpace
+from dada.train import Job, train_many
+
+SPACE = SearchSpace.named("paper")
+NAMES = [op.name for op in SPACE.ops]
+ANY: tuple[float, float] = (0.0, 1.0)
+QUARTERS = 4
+
+
+def policy_of(names: list[str]) -> Policy:
+    """Uniform over the pairs of these operations; one alone; or nothing."""
+    pairs = itertools.combinations(names, 2) if len(names) > 1 else [tuple(names)]
+    rows = [[(name, 0.5, ANY) for name in pair] for pair in pairs if pair]
+    return Policy.uniform(rows, SPACE.name) if rows else Policy.load("none")
+
+
+def balanced_RO() -> NDArray[np.int64]:
+    """+1: the operation is used. Of 32 rows every column has 16, and any two are orthogonal."""
+    matrix = np.ones((1, 1), dtype=np.int64)
+    while len(matrix) <= len(NAMES):
+        matrix = np.block([[matrix, matrix], [matrix, -matrix]])
+    half = matrix[:, 1 : len(NAMES) + 1]
+    return np.concatenate([half, -half])
+
+
+class Bench:
+    """The networks and settings that all trainings share."""
+
+    def __init__(self, model: str, base: Base, device: torch.device, at_once: int) -> None:
+        self.model, self.base, self.device, self.at_once = model, base, device, at_once
+
+    def network(self, split: Split, seed: int) -> torch.nn.Module:
+        shape = split.num_classes, split.channels, split.image_size
+        return models.build(self.model, *shape, seed=seed)
+
+    def scores(
+        self, split: Split, judge: Part, policies: list[Policy], seed: int, epochs: int
+    ) -> list[Scores]:
+        config = TrainConfig(epochs=epochs, batch_size=64, base=self.base)
+        jobs = [
+            Job(
+                split=split,
+                model=self.network(split, seed),
+                policy=policy,
+                config=config,
+                seed=seed,
+                device=self.device,
+                judge=judge,
+            )
+            for policy in policies
+        ]
+        done = {id(job): result.scores for job, result in train_many(jobs, self.at_once)}
+        return [done[id(job)] for job in jobs]
+
+
+def truth(bench: Bench, whole: Split, test: Part, seed: int, epochs: int) -> dict[str, float]:
+    policies = [policy_of([name]) for name in NAMES]
+    scores = bench.scores(whole, test, [*policies, Policy.load("none")], seed, epochs)
+    none = scores.pop().accuracy
+    return {name: 100 * (s.accuracy - none) for name, s in zip(NAMES, scores, strict=True)} | {
+        "none": 100 * none
+    }
+
+
+def one_step(bench: Bench, split: Split, seed: int, steps: int) -> list[list[float]]:
+    """Minus the cost of every operation (so that more is better), by quarter of the training."""
+    assert split.val is not None
+    config = search_config("dada", base=bench.base, batch_size=64)
+    split = split.to(bench.device)
+    network = bench.network(split, seed)
+    state = SearchState(network, split, config, seed, bench.device)
+    assert state.evidence is not None and split.val is not None
+    batch = min(64, len(split.train))
+    per_epoch = len(split.train) // batch
+    quarters, taken = [], 0
+    with state.lane:
+        network.train()
+        while taken < steps:
+            for some, others in read_steps(state, split.train, split.val, batch, per_epoch):
+                rate = config.lr * 0.5 * (1 + np.cos(np.pi * min(taken, steps) / steps))
+                rate_T = torch.tensor(rate, dtype=torch.float32, device=bench.device)
+                search_step(state, *some, *others, rate_T, measure=True)
+                taken += 1
+                if taken % (steps // QUARTERS) == 0 and len(quarters) < QUARTERS:
+                    quarters.append((-state.evidence.op.mean).tolist())
+                    state.evidence.op = RunningMean(len(NAMES)).to(bench.device)
+    return quarters
+
+
+def short_trainings(bench: Bench, split: Split, seed: int, epochs: int) -> dict[str, list[float]]:
+    assert split.val is not None
+    design_RO = balanced_RO()
+    policies = [
+        policy_of([n for n, used in zip(NAMES, row, strict=True) if used > 0]) for row in design_RO
+    ]
+    halves = [split, replace(split, train=split.val, val=split.train)]
+    effects: dict[str, list[NDArray[np.float64]]] = {"accuracy": [], "loss": []}
+    for i, half in enumerate(halves):
+        assert half.val is not None
+        scores = bench.scores(half, half.val, policies, 1000 * seed + i, epochs)
+        accuracy_R = np.array([100 * s.accuracy for s in scores])
+        loss_R = np.array([s.loss for s in scores])
+        effects["accuracy"].append(design_RO.T @ accuracy_R / 16)
+        effects["loss"].append(-design_RO.T @ loss_R / 16)
+    return {name: np.mean(both, 0).tolist() for name, both in effects.items()}
+
+
+def measure(bench: Bench, source: Split, count: int, seed: int, args: Any) -> dict[str, Any]:
+    assert source.test is not None
+    begun = time.perf_counter()
+    whole = reduce(replace(source, val=None), count, seed)
+    split = split_off_validation(whole, 0.5, seed)
+    found: dict[str, Any] = {"truth": truth(bench, whole, source.test, seed, args.epochs)}
+    for i, effects in enumerate(one_step(bench, split, seed, args.steps)):
+        found[f"one step, quarter {i + 1}"] = dict(zip(NAMES, effects, strict=True))
+    for name, effects in short_trainings(bench, split, seed, args.short_epochs).items():
+        found[f"short trainings, {name}"] = dict(zip(NAMES, effects, strict=True))
+    found["seconds"] = time.perf_counter() - begun
+    return found
+
+
+def table(seeds: dict[str, Any]) -> list[dict[str, Any]]:
+    """Rank correlations with the truth and between seeds."""
+
+    def row_of(name: str, seed: str) -> list[float]:
+        return [seeds[seed][name][op] for op in NAMES]
+
+    def rank(a: Any, b: Any) -> float:
+        return float(spearmanr(a, b).statistic)
+
+    names = [name for name in next(iter(seeds.values())) if name != "seconds"]
+    true = np.mean([row_of("truth", seed) for seed in seeds], 0)
+    rows = []
+    for name in names:
+        with_truth = [rank(true, row_of(name, seed)) for seed in seeds]
+        pairs = itertools.combinations(seeds, 2)
+        between = [rank(row_of(name, a), row_of(name, b)) for a, b in pairs]
+        mean = np.mean([row_of(name, seed) for seed in seeds], 0)
+        rows.append(
+            {
+                "signal": name,
+                "with_truth": float(np.mean(with_truth)),
+                "lowest": min(with_truth),
+                "highest": max(with_truth),
+                "averaged_over_seeds": rank(true, mean),
+                "between_seeds": float(np.mean(between)) if between else None,
+                "n": len(seeds),
+            }
+        )
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("data", nargs="?", default="digits")
+    parser.add_argument("--train", type=int, default=200)
+    parser.add_argument("--seeds", type=int, default=4)
+    parser.add_argument("--model", default=None)
+    parser.add_argument("--image-size", type=int, default=None)
+    parser.add_argument("--epochs", type=int, default=100, help="of a training for the truth")
+    parser.add_argument("--short-epochs", type=int, default=40)
+    parser.add_argument("--steps", type=int, default=320, help="of the one-step search")
+    parser.add_argument("--at-once", type=int, default=None)
+    parser.add_argument("--out", type=Path)
+    args = parser.parse_args()
+    device = resolve_device("auto")
+    source = load(args.data, image_size=args.image_size)
+    model = args.model or models.default_model(device.type, source.image_size)
+    base = BASES.get(source.name.partition(":")[0], Base())
+    at_once = args.at_once or (4 if device.type == "cuda" else 1)
+    bench = Bench(model, base, device, at_once)
+    seeds: dict[str, Any] = {}
+    if args.out and args.out.exists():
+        seeds = json.loads(args.out.read_text())["seeds"]
+    for seed in range(args.seeds):
+        if str(seed) in seeds:
+            continue
+        seeds[str(seed)] = measure(bench, source, args.train, seed, args)
+        print(seed, f"{seeds[str(seed)]['seconds']:.0f} s", flush=True)
+        if args.out:
+            settings = {k: v for k, v in vars(args).items() if k != "out"} | {"model": model}
+            content = {
+                "machine": machine(),
+                "settings": settings,
+                "correlations": table(seeds),
+                "seeds": seeds,
+            }
+            args.out.write_text(json.dumps(content, indent=1) + "\n")
+    columns = ["signal", "with_truth", "lowest", "highest", "averaged_over_seeds", "between_seeds"]
+    print_table(table(seeds), [*columns, "n"])
+
+
+if __name__ == "__main__":
+    main()
