@@ -83,6 +83,20 @@ def cifar10_table() -> str:
     return "\n".join(lines) + "\n"
 
 
+def fidelity_table() -> str:
+    lines = [
+        "| signal | with truth | lowest, highest seed | averaged over seeds | between seeds |",
+        "|---|---|---|---|---|",
+    ]
+    for row in _result("reward-fidelity-digits")["correlations"]:
+        lines.append(
+            f"| {row['signal']} | {row['with_truth']:.2f} "
+            f"| {row['lowest']:.2f}, {row['highest']:.2f} | {row['averaged_over_seeds']:.2f} "
+            f"| {row['between_seeds']:.2f} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
 # Page -> name of the table -> what makes it. In a page: <!-- NAME --> ... <!-- end -->
 TABLES: dict[str, dict[str, Callable[[], str]]] = {
     "README.md": {"ops table": ops_table},
@@ -91,6 +105,7 @@ TABLES: dict[str, dict[str, Callable[[], str]]] = {
         "search table": search_table,
         "cifar10 table": cifar10_table,
     },
+    "docs/search-study.md": {"fidelity table": fidelity_table},
 }
 
 
