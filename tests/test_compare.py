@@ -472,7 +472,7 @@ def test_the_command(command, trained, tmp_path):
     assert code == 0 and err == ""
     assert "data     digits: 1,297 train, 500 test" in out and "compare  small; 9 trainings" in out
     assert "training 9/9  none, seed 2: 89." in out
-    assert re.search(r"dada-cifar10 +│ 9\d\.\d\d │ \d+\.\d\d to \d+\.\d\d │ █{12} │ 9", out)
+    assert re.search(r"dada-cifar10 +│ 9\d\.\d\d │ \d+\.\d\d to \d+\.\d\d │ ━{12} │ 9", out)
     assert re.search(r"none +│ uniform │ -\d\.\d\d │ -\d\.\d\d to -\d\.\d\d +│ worse", out)
     assert "dada-cifar10 is better than uniform by " in out
     folder = Path("runs/compare-digits")

@@ -22,6 +22,7 @@ import typer
 from PIL import Image
 
 import dada
+from dada import recipes
 from dada.cli import app, main
 from dada.config import Base, SearchConfig, search_config
 from dada.data import Split, load
@@ -622,3 +623,16 @@ def test_a_browser_reads_it_without_complaint(tmp_path):
     title = done.stdout.split("<title>")[1].split("</title>")[0]
     assert title == "A policy for &lt;script&gt;alert(1)&lt;/script&gt;"
     assert [tag for tag, _ in seen.tags] == [tag for tag, _ in page_of(run).tags]
+
+
+def test_the_command_repeats_what_else_was_asked():
+    asked = {"command": "search", "data": "cifar10:root", "source": "cifar10:root", "seed": 4}
+    asked |= {"model": "wrn40_2", "recipe": "reduced_cifar10_wrn40_2", "verify_budget": 30.0}
+    recipe = asdict(recipes.named("reduced_cifar10_wrn40_2").search)
+    words = search_command(asked | {"search": recipe}, "runs/x").split()
+    assert words[words.index("--recipe") + 1] == "reduced_cifar10_wrn40_2"
+    assert words[words.index("--verify-budget") + 1] == "30.0"
+    assert "--lr" not in words, "the recipe has it"
+    sides = asked | {"image_size": [8, 12], "val_source": "other", "search": recipe}
+    call = search_command(sides, "runs/x")
+    assert "image_size=[8, 12]" in call and "val_data='other'" in call

@@ -15,8 +15,8 @@ import torch
 from torch import nn
 
 from dada import baselines, models, recipes
-from dada.config import BASES, Base, SearchConfig, TrainConfig, search_config, train_config
-from dada.data import Split, judged, load, split_off_validation
+from dada.config import SearchConfig, TrainConfig, search_config, train_config
+from dada.data import Split, judged, load_with_base, split_off_validation
 from dada.engine import Ranks, fitting, joined, out_of_memory_named, resolve_device
 from dada.policy import Policy
 from dada.report import save_samples, write_report
@@ -93,13 +93,11 @@ def search(
     SearchSpace.named(
         config.space, ops_per_subpolicy=config.ops_per_subpolicy, exclude=config.exclude
     )
-    split = load(train_data, val_source=val_data, image_size=image_size, seed=seed)
-    if chosen is None and settings.get("base") is None:
-        config = replace(config, base=_base_of(split))
-    if config.base.resized_crop and split.train_is_held:
-        split = load(
-            train_data, val_source=val_data, image_size=image_size, seed=seed, in_memory=False
-        )
+    wanted = None if chosen is None and settings.get("base") is None else config.base
+    split, base = load_with_base(
+        train_data, wanted, val_source=val_data, image_size=image_size, seed=seed
+    )
+    config = replace(config, base=base)
     if chosen is not None:
         split = chosen.reduced(split, seed)
     if split.val is None:
@@ -113,7 +111,7 @@ def search(
         on_start(split, config, name)
     facts = _facts("search", train_data, image_size, split, name, seed, target)
     facts["val_source"] = None if val_data is None else _typed(val_data)
-    facts["verify_budget"] = float(verify_budget) if verifies else None
+    facts |= {"recipe": recipe, "verify_budget": float(verify_budget) if verifies else None}
     # The search trains the network it is given; a verification begins with fresh ones.
     pristine = copy.deepcopy(network) if verifies and isinstance(model, nn.Module) else None
     with joined(target) as ranks, out_of_memory_named(config.batch_size, split.image_size):
@@ -155,7 +153,8 @@ def search(
             )
             policy, seconds = verified.policy, seconds + verified.seconds
         if run is not None:
-            run.save_text("searched.json", found.policy.to_json())
+            if verifies:
+                run.save_text("searched.json", found.policy.to_json())
             run.save_text("policy.json", policy.to_json())
             run.finish({"seconds": round(seconds, 2)})
             write_report(run.path)
@@ -211,14 +210,11 @@ def train(
     wants_auto = _wants_auto(settings)
     config = train_config(start, **settings)
     loaded = policy if isinstance(policy, Policy) else Policy.load(policy)
-    whole = load(data, image_size=image_size, seed=seed)
-    if chosen is None and settings.get("base") is None:
-        config = replace(config, base=_base_of(whole))
-    if config.base.resized_crop and whole.train_is_held:
-        whole = load(data, image_size=image_size, seed=seed, in_memory=False)
+    wanted = None if chosen is None and settings.get("base") is None else config.base
+    whole, base = load_with_base(data, wanted, image_size=image_size, seed=seed)
     split, judge = judged(whole, seed)
     name_of_policy = str(loaded.provenance.get("name"))
-    config = replace(config, base=baselines.base_for(name_of_policy, config.base, split.image_size))
+    config = replace(config, base=baselines.base_for(name_of_policy, base, split.image_size))
     network, name = _network(model or (chosen.model if chosen else None), split, target, seed)
     if wants_auto:
         job = Job(
@@ -321,11 +317,11 @@ def _facts(
     }
 
 
-def _typed(source: Any) -> str:
-    """What a user would type for this data, if it can be typed."""
+def _typed(source: Any) -> str | None:
+    """What a user would type for this data; None for a dataset or tensors."""
     if source is None:
         return "digits"
-    return os.fspath(source) if isinstance(source, str | os.PathLike) else type(source).__name__
+    return os.fspath(source) if isinstance(source, str | os.PathLike) else None
 
 
 def _about_model(name: str, split: Split) -> dict[str, Any]:
@@ -367,10 +363,6 @@ def _with_room(
 def _check_seed(seed: int) -> None:
     if not abs(seed) < 2**62:  # torch takes 64 bits
         raise ValueError(f"seed should be smaller than 2^62, got {seed}")
-
-
-def _base_of(split: Split) -> Base:
-    return BASES.get(split.name.partition(":")[0], Base())
 
 
 def _builder(model: str | nn.Module, split: Split) -> Callable[[int], nn.Module]:

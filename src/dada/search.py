@@ -30,6 +30,7 @@ from dada.models import check_logits, without_noise
 from dada.pixel_effects import pixel_effects
 from dada.policy import Policy
 from dada.runlog import RunLog, versions
+from dada.scores import judge_model
 from dada.search_state import SearchState
 from dada.space import Draw
 
@@ -228,6 +229,7 @@ def search(
     epochs = config.epochs_for(steps_per_epoch)
     total = epochs * steps_per_epoch
     state = SearchState(model, split, config, seed, device, ranks)
+    watched = val.take(torch.arange(min(len(val), EVALUATED)))
     check_logits(model, state.seen(train.batch(torch.arange(2))[0]), split.num_classes)
     saved = ranks.same(run.restore() if run is not None else None)
     history: list[dict[str, Any]] = []
@@ -268,7 +270,7 @@ def search(
                 measure = step >= config.measure_from * total
                 losses.append(steps[measure](*some, *others, rates_T[step]))
             loss = float(ranks.gather(torch.stack(losses)).mean())
-            metrics = _conclude_epoch(state, val, epoch, loss)
+            metrics = _conclude_epoch(state, watched, epoch, loss)
         # The last step's weights enter no loss of this epoch, but they do enter the policy.
         for what, number in (("training loss", loss), ("policy's entropy", metrics["entropy"])):
             if not math.isfinite(number):
@@ -322,7 +324,7 @@ def read_steps(
 
 
 @torch.no_grad()
-def _conclude_epoch(state: SearchState, val: Part, epoch: int, loss: float) -> dict[str, Any]:
+def _conclude_epoch(state: SearchState, watched: Part, epoch: int, loss: float) -> dict[str, Any]:
     learned = state.learned
     if state.evidence is not None and state.evidence.op.count > 1:
         state.evidence.conclude_(learned)
@@ -333,24 +335,13 @@ def _conclude_epoch(state: SearchState, val: Part, epoch: int, loss: float) -> d
     return {
         "epoch": epoch + 1,
         "loss": loss,
-        "val_accuracy": _accuracy(state, val),
+        "val_accuracy": judge_model(
+            state.model, state.normalise, watched, state.num_classes, state.precision, state.ranks
+        ).accuracy,
         "entropy": float(learned.entropy()),
         "change": change,
         "op_rate": {op.name: rate for op, rate in zip(state.space.ops, rate_O, strict=True)},
     }
-
-
-def _accuracy(state: SearchState, val: Part) -> float:
-    state.model.eval()
-    right = 0
-    index = torch.arange(min(len(val), EVALUATED))
-    for some in index.split(512):
-        images, labels = val.batch(some)
-        with state.precision.passes():
-            logits = state.model(state.seen(images))
-        right += int((logits.argmax(1) == labels).sum())
-    state.model.train()
-    return right / len(index)
 
 
 def _data_facts(split: Split) -> dict[str, Any]:

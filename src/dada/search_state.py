@@ -34,6 +34,7 @@ class SearchState(nn.Module):
     ) -> None:
         super().__init__()
         self.config, self.device, self.ranks = config, device, ranks
+        self.num_classes = split.num_classes
         self.precision = Precision.of(config.precision, device)
         elements = config.batch_size * split.channels * math.prod(split.image_size)
         self.lane = Lane(device, self.precision, seed, elements)

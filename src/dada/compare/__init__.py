@@ -27,8 +27,8 @@ from dada.compare.plot import save_plot
 from dada.compare.records import Records
 from dada.compare.result import METRICS, Comparison, summarise
 from dada.compare.trials import Outcome, Setting, Trial, default_at_once, run_trials
-from dada.config import BASES, Base, TrainConfig, train_config
-from dada.data import Split, judged, load
+from dada.config import TrainConfig, train_config
+from dada.data import Split, judged, load_with_base
 from dada.engine import Ranks, joined, resolve_device
 from dada.policy import Policy
 from dada.runlog import RunLog, check_run_path
@@ -85,11 +85,9 @@ def compare(
         raise ValueError("under torchrun the processes meet in the run directory: give --out")
 
     # Everyone is judged on the same images, whatever the seed of the training.
-    whole = load(data, image_size=image_size, seed=0)
-    if chosen is None and settings.get("base") is None:
-        config = replace(config, base=BASES.get(whole.name.partition(":")[0], Base()))
-    if config.base.resized_crop and whole.train_is_held:
-        whole = load(data, image_size=image_size, seed=0, in_memory=False)
+    wanted = None if chosen is None and settings.get("base") is None else config.base
+    whole, base = load_with_base(data, wanted, image_size=image_size, seed=0)
+    config = replace(config, base=base)
     split, _ = judged(whole, seed=0)
     network = model if model is not None else None if chosen is None else chosen.model
     if network is None:

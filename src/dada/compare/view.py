@@ -12,6 +12,7 @@ from dada.compare.result import Comparison, Row
 from dada.compare.statistics import Difference
 from dada.compare.trials import Outcome, Trial
 from dada.data import Split
+from dada.show import bar
 
 BAR_WIDTH = 12
 
@@ -97,12 +98,11 @@ def _scores(comparison: Comparison) -> Table:
     table.add_column("", no_wrap=True)
     table.add_column("by seed")
     for row in rows:
-        filled = round(BAR_WIDTH * (row.mean - floor) / max(1e-9, high - floor))
         table.add_row(
             row.name,
             f"{row.mean:.2f}",
             _ends(row),
-            "█" * filled + "·" * (BAR_WIDTH - filled),
+            bar((row.mean - floor) / max(1e-9, high - floor), BAR_WIDTH),
             " ".join(f"{score:.2f}" for score in row.scores),
         )
     return table

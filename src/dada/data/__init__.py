@@ -12,7 +12,7 @@ from dada.data.parts import (
     batches,
     resized_crops,
 )
-from dada.data.sources import READERS, load
+from dada.data.sources import READERS, load, load_with_base
 from dada.data.split import IN_MEMORY_LIMIT, Split, judged, reduce, split_off_validation
 
 __all__ = [
@@ -29,6 +29,7 @@ __all__ = [
     "batches",
     "judged",
     "load",
+    "load_with_base",
     "reduce",
     "resized_crops",
     "split_off_validation",

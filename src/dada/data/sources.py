@@ -10,6 +10,7 @@ import numpy as np
 from torch import Tensor
 from torch.utils.data import TensorDataset
 
+from dada.config import BASES, Base
 from dada.data.archives import from_cifar, from_svhn
 from dada.data.arrays import digits, from_npz, from_pair
 from dada.data.files import from_csv, from_folder, from_imagenet
@@ -38,6 +39,21 @@ READERS: dict[str, Reader] = {
     "torchvision": _torchvision,
 }
 """What may stand before a colon. A new data set is a row here."""
+
+
+def load_with_base(source: Any, base: Base | None = None, **how: Any) -> tuple[Split, Base]:
+    """The data, and what is done to every training image of it besides a policy.
+
+    Without `base` that is the paper's for the data sets it used, and nothing for others. Random
+    resized crops are cut from image files, so those are then not held in memory. `how` are the
+    other arguments of `load`.
+    """
+    split = load(source, **how)
+    if base is None:
+        base = BASES.get(split.name.partition(":")[0], Base())
+    if base.resized_crop and split.train_is_held:
+        split = load(source, **how, in_memory=False)
+    return split, base
 
 
 def load(

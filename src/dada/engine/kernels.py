@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from typing import Any
 
-# A layer's kernels take six seconds to compile once, and save a millisecond or more in a step.
+# A layer's kernels take seconds to compile once, and save about a millisecond in a step.
 STEPS_WORTH_COMPILING = 2000
 
 _plain_kernels: ContextVar[bool] = ContextVar("plain_kernels", default=False)

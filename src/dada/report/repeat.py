@@ -10,6 +10,7 @@ from typing import Any
 
 from dada.config import BASES, PRESETS, Base
 from dada.models import BUILDERS
+from dada.recipes import RECIPES
 from dada.report.markup import Html, code_block, fill, join, section
 from dada.report.run import Run, mapping
 
@@ -27,6 +28,14 @@ FLAGS = (
 )
 """Settings of a search that `dada search` takes as options; the others are Python's."""
 
+ASKED = {
+    "recipe": "--recipe",
+    "val_source": "--val",
+    "image_size": "--image-size",
+    "verify_budget": "--verify-budget",
+}
+"""What else a search was asked, as `config.toml` names it, and the option for it."""
+
 EXPORTS = ("torchvision", "timm", "albumentations", "kornia", "dali", "mmpretrain")
 
 
@@ -41,12 +50,15 @@ def data_argument(config: Mapping[str, Any]) -> str | None:
 
 
 def changed_settings(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a search that are not its preset's."""
+    """The settings of a search that are not its preset's, or its recipe's."""
     settings = mapping(config.get("search"))
     preset = PRESETS.get(str(settings.get("preset", "dada")))
+    base = BASES.get(str(config.get("data")).partition(":")[0], Base())
+    if config.get("recipe") in RECIPES:
+        preset = RECIPES[str(config["recipe"])]().search
+        base = base if preset is None else preset.base
     if preset is None:
         return {}
-    base = BASES.get(str(config.get("data")).partition(":")[0], Base())
     changed = {}
     for name, value in settings.items():
         usual = base if name == "base" else getattr(preset, name, None)
@@ -68,7 +80,8 @@ def search_command(config: Mapping[str, Any], out: Path | str) -> str | None:
     by_name = any(re.fullmatch(pattern, model) for pattern in BUILDERS)
     preset = str(mapping(config.get("search")).get("preset", "dada"))
     out = f"{out}-again"
-    if not by_name or set(changed) - set(FLAGS):
+    sides = isinstance(config.get("image_size"), list)  # the option takes one number
+    if not by_name or sides or set(changed) - set(FLAGS):
         return _search_call(config, changed, model if by_name else None, preset, out)
     words = ["dada", "search", data_argument(config) or "DATA", "--model", shlex.quote(model)]
     if preset != "dada":
@@ -80,12 +93,9 @@ def search_command(config: Mapping[str, Any], out: Path | str) -> str | None:
         else:
             listed = isinstance(value, tuple)
             words += [flag, shlex.quote(",".join(map(str, value)) if listed else str(value))]
-    for name in ("val_source", "image_size"):
+    for name, flag in ASKED.items():
         if config.get(name) is not None:
-            words += [
-                {"val_source": "--val"}.get(name, "--image-size"),
-                shlex.quote(str(config[name])),
-            ]
+            words += [flag, shlex.quote(str(config[name]))]
     words += ["--seed", str(config.get("seed", 0)), "--device", str(config.get("device", "auto"))]
     return " ".join([*words, "--out", shlex.quote(out)])
 
@@ -98,6 +108,11 @@ def _search_call(
         repr(data) if data == "digits" or config.get("source") else f"your_data,  # {data!r}",
         f"model={model!r}" if model else f"model=your_network,  # a {config.get('model')}",
         f"preset={preset!r}",
+        *(
+            f"{'val_data' if name == 'val_source' else name}={config[name]!r}"
+            for name in ASKED
+            if config.get(name) is not None
+        ),
         *(f"{name}={value!r}" for name, value in changed.items()),
         f"seed={config.get('seed', 0)!r}",
         f"device={config.get('device', 'auto')!r}",
