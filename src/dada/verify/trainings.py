@@ -12,14 +12,13 @@ import torch
 from torch import nn
 
 from dada.compare.records import Records
-from dada.compare.trials import Setting, Trial, run_trials
+from dada.compare.trials import Setting, Trial, default_at_once, run_trials
 from dada.config import TrainConfig
 from dada.data import Split
 from dada.policy import Policy
 from dada.runlog import RunLog
 
 FOLDER = "verification"  # of the run directory
-AT_ONCE_ON_A_CARD, LARGEST_SMALL_SIDE = 4, 64
 BUILT_AHEAD = 32  # networks for one card; each keeps its weights there until all have ended
 
 OnTraining = Callable[[str, float, int, int], None]
@@ -55,7 +54,9 @@ class Trainings:
         assert split.test is None, "trainings are judged on the test images where there are some"
         self.setting = Built(split=split, build=build, device=device)
         self.settled, self.total, self.on_training = settled, total, on_training
-        self.at_once = at_once or _default_at_once(device, split.image_size)
+        # On a CPU one: these are short, and a process takes seconds to start.
+        shared = default_at_once(device, split.image_size) if device.type == "cuda" else 1
+        self.at_once = at_once or shared
         self.records = None if run is None else Records(run.path / FOLDER, list(settled))
         self.done = 0
         self.seconds_before = 0.0  # of trainings that an earlier session made
@@ -101,8 +102,3 @@ class Trainings:
         policy = replace(trial.policy, provenance={}).to_json()
         asked = [policy, asdict(trial.config), self.setting.split.fingerprint]
         return hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:16]
-
-
-def _default_at_once(device: torch.device, image_size: tuple[int, int]) -> int:
-    small = max(image_size) <= LARGEST_SMALL_SIDE
-    return AT_ONCE_ON_A_CARD if device.type == "cuda" and small else 1
