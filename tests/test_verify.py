@@ -483,7 +483,6 @@ def test_nominal_seconds_are_those_of_the_measured_trainings(split):
 def test_how_many_share_a_device():
     assert default_at_once(torch.device("cuda"), (32, 32)) > 1
     assert default_at_once(torch.device("cuda"), (224, 224)) == 1
-    assert _default_at_once(CPU, (32, 32)) == 1
 
 
 def test_a_full_card_is_shared_by_fewer(split, candidates, asked, monkeypatch):
