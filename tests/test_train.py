@@ -78,13 +78,13 @@ class Plain(nn.Module):
 
 
 class WithBatchNorm(Plain):
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, dropout: float = 0.0) -> None:
+        super().__init__(dropout=dropout)
         self.norm = nn.BatchNorm2d(6)
 
     def forward(self, images_BCHW: Tensor) -> Tensor:
         hidden = torch.relu(self.norm(self.convolution(images_BCHW))).mean((2, 3))
-        logits: Tensor = self.head(hidden)
+        logits: Tensor = self.head(self.dropout(hidden))
         return logits
 
 
@@ -677,6 +677,41 @@ def test_trainings_that_take_turns_end_as_each_alone(at_once):
             assert torch.equal(tensor, alone[i].model.state_dict()[name]), (i, name)
     assert torch.equal(outside, torch.get_rng_state())
     assert sorted(order) == [0, 1, 2, 3] and order[0] == 1, "they come in the order they end"
+
+
+@pytest.mark.parametrize("at_once", [1, 2])
+def test_a_training_in_the_place_of_another_ends_as_one_alone(at_once, monkeypatch):
+    """The same network and settings; another seed, policy and start."""
+    places = []
+
+    class Counted(training.Place):
+        def __init__(self, job):
+            places.append(job)
+            super().__init__(job)
+
+    monkeypatch.setattr(training, "Place", Counted)
+    split, config = digit_split(48), TrainConfig(epochs=3, batch_size=16, ema=0.5)
+
+    def alike() -> list[Any]:
+        made = []
+        for seed, policy in enumerate([uniform(), Policy.load("dada-cifar10"), uniform(), none()]):
+            model = WithBatchNorm(dropout=0.5)
+            with torch.no_grad():
+                model.head.bias.fill_(seed)  # each begins elsewhere
+            job = {"split": split, "model": model, "policy": policy, "config": config}
+            made.append(training.Job(**job, seed=seed, device=CPU))
+        return made
+
+    alone = [next(training.train_many([job]))[1] for job in alike()]
+    assert len(places) == 4
+    jobs = alike()
+    results = [(jobs.index(job), r) for job, r in training.train_many(jobs, at_once)]
+    assert len(places) == 4 + at_once + 1, "`none` draws nothing, so it needs a place of its own"
+    for i, result in results:
+        assert result.scores == alone[i].scores
+        assert [e["loss"] for e in result.history] == [e["loss"] for e in alone[i].history]
+        for name, tensor in result.model.state_dict().items():
+            assert torch.equal(tensor, alone[i].model.state_dict()[name]), (i, name)
 
 
 def test_dropout_is_drawn_from_the_seed():

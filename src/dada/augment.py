@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -27,21 +27,32 @@ def augment(
 
     The magnitude is the one the draw brings, or else the sub-policy's own in `magnitude_NK`.
     """
+    return apply_steps(images_BCHW, space, *_steps(images_BCHW, space, draw, magnitude_NK))
+
+
+def augment_stages(
+    images_BCHW: Tensor, space: SearchSpace, draw: Draw, magnitude_NK: Tensor | None = None
+) -> list[Tensor]:
+    """The images before, between and after the K operations: K + 1 batches."""
+    steps = _steps(images_BCHW, space, draw, magnitude_NK)
+    stages = [images_BCHW]
+    for k in range(draw.apply_BK.shape[1]):
+        only_k = (each[:, k : k + 1] for each in steps)
+        stages.append(apply_steps(stages[-1], space, *only_k))
+    return stages
+
+
+def _steps(
+    images_BCHW: Tensor, space: SearchSpace, draw: Draw, magnitude_NK: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """What `apply_steps` needs of a draw."""
     op_index_BK = space.tables_on(images_BCHW.device)[1][draw.subpolicy_B]
     magnitude_BK = draw.magnitude_BK
     if magnitude_BK is None:
         if magnitude_NK is None:
             raise ValueError("the draw brings no magnitudes, so magnitude_NK is needed")
         magnitude_BK = magnitude_NK.detach()[draw.subpolicy_B]
-    return apply_steps(
-        images_BCHW,
-        space,
-        op_index_BK,
-        draw.apply_BK,
-        magnitude_BK,
-        draw.sign_BK,
-        draw.center_BK2,
-    )
+    return op_index_BK, draw.apply_BK, magnitude_BK, draw.sign_BK, draw.center_BK2
 
 
 def apply_steps(
@@ -60,22 +71,16 @@ def apply_steps(
     return ops.run(space.ops, images_BCHW, done_BK, value_BK, center.to(torch.float64))
 
 
-def augment_stages(
-    images_BCHW: Tensor, space: SearchSpace, draw: Draw, magnitude_NK: Tensor | None = None
-) -> list[Tensor]:
-    """The images before, between and after the K operations: K + 1 batches."""
-    stages = [images_BCHW]
-    for k in range(draw.apply_BK.shape[1]):
-        only_k = torch.arange(draw.apply_BK.shape[1], device=images_BCHW.device) == k
-        stages.append(
-            augment(stages[-1], space, replace(draw, apply_BK=draw.apply_BK & only_k), magnitude_NK)
-        )
-    return stages
+ROWS_OF_A_TABLE = 128  # or a multiple: more than the 105 pairs of the paper's space
 
 
 @dataclass(frozen=True)
 class PolicyTables:
-    """A policy as tensors to draw from; shorter sub-policies are filled up with nothing."""
+    """A policy as tensors to draw from.
+
+    Shorter sub-policies are filled up with nothing, and rows that are never drawn are added: the
+    tables of most policies then have the same shape, and a recorded step can go on with others.
+    """
 
     cumulative_N: Tensor
     op_index_NK: Tensor
@@ -85,19 +90,28 @@ class PolicyTables:
     def of(cls, policy: Policy, space: SearchSpace, device: torch.device) -> PolicyTables:
         index = {op.name: i for i, op in enumerate(space.ops)}
         longest = max((len(subpolicy.ops) for subpolicy in policy.subpolicies), default=0)
+        nothing = (ops.NO_OP, 0.0, 0.0, 0.0)
         rows = []
         for subpolicy in policy.subpolicies:
             row = [(index[s.op], s.probability, *s.magnitude_range) for s in subpolicy.ops]
-            rows.append(row + [(ops.NO_OP, 0.0, 0.0, 0.0)] * (longest - len(row)))
+            rows.append(row + [nothing] * (longest - len(row)))
+        rows += [[nothing] * longest] * (-len(rows) % ROWS_OF_A_TABLE)
         table_NK4 = torch.tensor(rows, dtype=torch.float64).view(len(rows), longest, 4)
-        weights = [subpolicy.weight for subpolicy in policy.subpolicies]
-        cumulative = torch.tensor(weights, dtype=torch.float64).cumsum(0)
-        cumulative[-1:] = math.inf  # whatever is left by rounding goes to the last one
+        # Beyond the last sub-policy lies infinity: what is left by rounding goes to the last one.
+        cumulative = torch.full((len(rows),), math.inf, dtype=torch.float64)
+        weights = [subpolicy.weight for subpolicy in policy.subpolicies[:-1]]
+        cumulative[: len(weights)] = torch.tensor(weights, dtype=torch.float64).cumsum(0)
         return cls(
             cumulative.to(device),
             table_NK4[..., 0].long().to(device),
             table_NK4[..., 1:].contiguous().to(device),
         )
+
+    def replace_(self, other: PolicyTables) -> None:
+        """Go on as `other`, in the same places; its tables should have the same shapes."""
+        self.cumulative_N.copy_(other.cumulative_N)
+        self.op_index_NK.copy_(other.op_index_NK)
+        self.rows_NK3.copy_(other.rows_NK3)
 
     def augment(
         self,

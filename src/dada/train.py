@@ -88,21 +88,90 @@ def train_many(jobs: Sequence[Job], at_once: int = 1) -> Iterator[tuple[Job, Tra
     """Each job's result, in the order in which they end; `at_once` of them share the device.
 
     They take turns, a step each, on streams of their own: while the host launches one's step, the
-    card works on the others'.
+    card works on the others'. A job that is like one that has ended goes on in its place, with its
+    recorded step.
     """
     assert at_once >= 1, f"nothing is done with at_once={at_once}"
     waiting = list(jobs)
-    running: list[tuple[Job, Generator[None, None, TrainResult]]] = []
+    total = sum(Length.of(job).steps for job in jobs)
+    free: list[Place] = []
+    running: list[tuple[Job, Place, Generator[None, None, TrainResult]]] = []
     while waiting or running:
         while waiting and len(running) < at_once:
             job = waiting.pop(0)
-            running.append((job, _training(job)))
-        for job, steps in list(running):
+            place = next((place for place in free if place.suits(job)), None)
+            if place is None:
+                place = Place(job)
+            else:
+                free.remove(place)
+                place.take_over(job)
+            running.append((job, place, _training(job, place, total)))
+        for turn in list(running):
+            job, place, steps = turn
             try:
                 next(steps)
             except StopIteration as ended:
-                running.remove((job, steps))
-                yield job, ended.value
+                running.remove(turn)
+                result: TrainResult = ended.value
+                if any(place.suits(other) for other in waiting):
+                    free.append(place)
+                    result = replace(result, model=copy.deepcopy(result.model))
+                yield job, result
+
+
+@dataclass(frozen=True)
+class Length:
+    """How long a training is. `batch` is that of all processes together."""
+
+    batch: int
+    steps_per_epoch: int
+    epochs: int
+
+    @classmethod
+    def of(cls, job: Job) -> Length:
+        images = len(job.split.train)
+        batch = job.ranks.share(job.config.batch_size, images) * job.ranks.world
+        return cls(batch, images // batch, job.config.epochs_for(images // batch))
+
+    @property
+    def steps(self) -> int:
+        return self.epochs * self.steps_per_epoch
+
+
+class Place:
+    """A network on the device and its step, which is recorded once for many trainings."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.split = job.split.to(job.device)
+        self.state = TrainState(
+            job.model, self.split, job.policy, job.config, job.seed, job.device, job.ranks
+        )
+        train = self.split.train
+        seen = self.state.normalise(train.batch(torch.arange(2))[0])
+        check_logits(job.model, seen, self.split.num_classes)
+        self.step = Captured(
+            partial(train_step, self.state),
+            generators=[self.state.noise],
+            # Recording what processes tell each other is left to those who can try it.
+            enabled=job.graph and job.ranks.world == 1,
+        )
+
+    def suits(self, job: Job) -> bool:
+        """Whether a job can go on here. One that keeps checkpoints begins as it always would."""
+        here = self.job
+        return (
+            job.run is None
+            and here.run is None
+            and job.split is here.split
+            and (job.config, job.device, job.graph) == (here.config, here.device, here.graph)
+            and job.ranks is here.ranks
+            and self.state.can_begin_again(job.model, job.policy)
+        )
+
+    def take_over(self, job: Job) -> None:
+        self.job = job
+        self.state.begin_again(job.model, job.policy, job.seed)
 
 
 def train_step(state: TrainState, images_BCHW: Tensor, labels_B: Tensor, lr: Tensor) -> Tensor:
@@ -143,27 +212,23 @@ def learning_rates_T(config: TrainConfig, epochs: int, steps_per_epoch: int) -> 
 
 def try_step(job: Job) -> None:
     """One step of a copy, to see whether there is room for it."""
-    steps = _training(replace(job, model=copy.deepcopy(job.model), graph=False))
+    job = replace(job, model=copy.deepcopy(job.model), graph=False)
+    steps = _training(job, Place(job), 1)
     next(steps)
     steps.close()
 
 
-def _training(job: Job) -> Generator[None, None, TrainResult]:
+def _training(job: Job, place: Place, steps_of_all: int) -> Generator[None, None, TrainResult]:
     """The loop of one training; stops after every step to let others have a turn."""
-    config, device, ranks = job.config, job.device, job.ranks
+    config, ranks = job.config, job.ranks
     start = time.perf_counter()
-    split = job.split.to(device)
+    split, state, step = place.split, place.state, place.step
     judge = job.judge or job.split.test or job.split.val
     assert judge is not None, "the caller splits off what a training is judged on"
-    judge = judge.to(device)
+    judge = judge.to(job.device)
     train_part = split.train
-    batch = ranks.share(config.batch_size, len(train_part)) * ranks.world
-    steps_per_epoch = len(train_part) // batch
-    epochs = config.epochs_for(steps_per_epoch)
-    state = TrainState(job.model, split, job.policy, config, job.seed, device, ranks)
-    check_logits(
-        job.model, state.normalise(train_part.batch(torch.arange(2))[0]), split.num_classes
-    )
+    length = Length.of(job)
+    batch, steps_per_epoch, epochs = length.batch, length.steps_per_epoch, length.epochs
     saved = ranks.same(job.run.restore() if job.run is not None else None)
     history: list[dict[str, Any]] = []
     first = 0
@@ -171,13 +236,7 @@ def _training(job: Job) -> Generator[None, None, TrainResult]:
         state.restore(saved)
         history, first = list(saved["history"]), saved["epoch"]
     before = sum(entry["seconds"] for entry in history)
-    rates_T = learning_rates_T(config, epochs, steps_per_epoch).to(device)
-    step = Captured(
-        partial(train_step, state),
-        generators=[state.noise],
-        # Recording what processes tell each other is left to those who can try it.
-        enabled=job.graph and ranks.world == 1,
-    )
+    rates_T = learning_rates_T(config, epochs, steps_per_epoch).to(job.device)
     written = time.perf_counter()
     for epoch in range(first, epochs):
         begun = time.perf_counter()
@@ -187,7 +246,7 @@ def _training(job: Job) -> Generator[None, None, TrainResult]:
             whole = order_N[: steps_per_epoch * batch].view(-1, batch)
             reader = _read(state, train_part, [ranks.mine(index_B) for index_B in whole])
         for i in range(steps_per_epoch):
-            with state.lane, kernels_for(epochs * steps_per_epoch):
+            with state.lane, kernels_for(steps_of_all):
                 images, labels = next(reader)
                 losses.append(step(images, labels, rates_T[epoch * steps_per_epoch + i]))
             yield

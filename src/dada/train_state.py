@@ -55,6 +55,29 @@ class TrainState(nn.Module):
         self.order = generator_on(torch.device("cpu"), seed)  # which images, in which order
         self.noise = generator_on(device, seed + 1)  # everything drawn on the device
 
+    def can_begin_again(self, model: nn.Module, policy: Policy) -> bool:
+        """Whether another network and policy can go where these are: all shapes are the same."""
+        tables = PolicyTables.of(policy, self.space, torch.device("cpu"))
+        return (
+            policy.space == self.space.name
+            and tables.op_index_NK.shape == self.tables.op_index_NK.shape
+            and repr(model) == repr(self.model)  # its layers and their settings
+            and _shapes(model) == _shapes(self.model)
+        )
+
+    def begin_again(self, model: nn.Module, policy: Policy, seed: int) -> None:
+        """As a new state would begin, in the same places, so that a recorded step stays valid."""
+        self.lane.begin_again(seed)
+        with self.lane:
+            self.model.load_state_dict(model.state_dict())
+            self.model.train()
+            if self.average is not None:
+                self.average.load_state_dict(self.model.state_dict())
+            self.tables.replace_(PolicyTables.of(policy, self.space, self.device))
+            self.optimizer.begin_again()
+        self.order.manual_seed(seed)
+        self.noise.manual_seed(seed + 1)
+
     @property
     def judged(self) -> nn.Module:
         return self.model if self.average is None else self.average
@@ -98,3 +121,7 @@ class TrainState(nn.Module):
         for generator, position in zip((self.order, self.noise), saved["generators"], strict=True):
             generator.set_state(position.cpu())
         self.lane.random = [position.cpu() for position in saved["global_generators"]]
+
+
+def _shapes(model: nn.Module) -> dict[str, tuple[torch.Size, torch.dtype]]:
+    return {name: (t.shape, t.dtype) for name, t in model.state_dict().items()}

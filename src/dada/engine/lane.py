@@ -64,8 +64,11 @@ class Lane:
             # A graph cannot be recorded on the default stream.
             self.stream = torch.cuda.Stream(device)
             self.stream.wait_stream(torch.cuda.current_stream(device))
-        with seeded(seed, device):
-            self.random = random_state(device)
+        self.begin_again(seed)
+
+    def begin_again(self, seed: int) -> None:
+        with seeded(seed, self.device):
+            self.random = random_state(self.device)
 
     def __enter__(self) -> None:
         self.turn = ExitStack()

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from dada.engine import wants_plain_kernels
 from dada.ops import fused
 from dada.ops.geometric import LARGEST_SIDE, SAFE_SIDE_INT32
 from dada.ops.spec import Op
@@ -19,6 +20,9 @@ NO_OP = -1
 # On a CPU, four images of 224x224 at a time: one at a time is slower (benchmarks/ops_profile.py),
 # and all at once needs temporaries several times the batch.
 ELEMENTS_AT_ONCE = 4 * 3 * 224 * 224
+# A batch this small takes torch a few milliseconds on a card, so a short run (`kernels_for`) would
+# wait longer for the compiler than it gains: 128 images of 32x32 in colour are 0.4 million.
+SMALL_ON_CUDA = 2**20
 RANGE_TOLERANCE = 1e-6  # 0.3 as float32 lies 1e-8 outside 0.3
 
 
@@ -76,7 +80,7 @@ def run(
     """
     levels = to_uint8(images_BCHW).contiguous()
     value_BK = value_BK.to(torch.float64)
-    if levels.is_cuda and fused.is_available() and max(levels.shape[-2:]) <= SAFE_SIDE_INT32:
+    if levels.is_cuda and _worth_compiling(levels):
         levels = fused.run(ops, levels, op_index_BK, value_BK, center_BK2)
     else:
         on_cpu = levels.device.type == "cpu"
@@ -89,6 +93,12 @@ def run(
             else:
                 levels = _all_rows(ops, levels, *step)
     return levels if images_BCHW.dtype == torch.uint8 else levels.to(images_BCHW.dtype) / 255
+
+
+def _worth_compiling(images_BCHW: Tensor) -> bool:
+    if not fused.is_available() or max(images_BCHW.shape[-2:]) > SAFE_SIDE_INT32:
+        return False
+    return not (wants_plain_kernels() and images_BCHW.numel() <= SMALL_ON_CUDA)
 
 
 def _all_rows(
