@@ -11,6 +11,8 @@ bytes                      what layers that keep nothing to themselves must move
                            outputs of every convolution, normalisation and linear layer, once
                            forward and twice backward
 ceilings                   a large bfloat16 product and a large copy, measured here
+
+What is already in the file is not measured again.
 """
 
 from __future__ import annotations
@@ -251,9 +253,14 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="one tiny case, to see that it runs")
     arguments = parser.parse_args()
     device = resolve_device("auto")
-    limits = ceilings(device)
-    rows = []
+    result: dict[str, Any] = {"machine": machine(), "ceilings": ceilings(device), "rows": []}
+    if arguments.out and arguments.out.exists():
+        result = json.loads(arguments.out.read_text())
+    limits, rows = result["ceilings"], result["rows"]
+    measured = {(row["model"], row["batch"], row["side"]) for row in rows}
     for case in QUICK if arguments.quick else CASES:
+        if (case.model, case.batch, case.side) in measured:
+            continue
         operations, moved = operations_and_bytes(case, device)
         floor = max(
             operations / limits["operations_per_second"], moved / limits["bytes_per_second"]
@@ -284,7 +291,6 @@ def main() -> None:
             }
         )
         print(json.dumps(rows[-1]), flush=True)
-        result: dict[str, Any] = {"machine": machine(), "ceilings": limits, "rows": rows}
         if arguments.out:
             arguments.out.write_text(json.dumps(result, indent=1) + "\n")
     if not arguments.quick and device.type == "cuda":
@@ -292,6 +298,8 @@ def main() -> None:
             ("several_at_once", lambda: several(device)),
             ("attempts_wrn28_10", lambda: attempts(CASES[2], device)),
         ):
+            if name in result:
+                continue
             result[name] = more()
             print(name, json.dumps(result[name]), flush=True)
             if arguments.out:
