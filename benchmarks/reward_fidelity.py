@@ -10,9 +10,12 @@ short trainings
           halves exchanged. Each uses half of the operations, by a balanced design (a Hadamard
           matrix and its negative), so that every training tells of every operation: an effect
           is the mean of the 16 trainings with it minus that of the 16 without
+look ahead
+          the second half of a training, repeated with each operation alone (dada.lookahead), on
+          one half of the images, judged on the other, and exchanged; `--runs` of them
 
 Spearman's rank correlation of each with the mean truth of all seeds, and between seeds. Every seed
-has its own images, halves and initial weights. Seeds already in the file are not run again.
+has its own images, halves and initial weights. What is already in the file is not run again.
 
 Letters: O operations, R trainings of the design.
 """
@@ -23,6 +26,7 @@ import argparse
 import itertools
 import json
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -38,6 +42,7 @@ from dada.config import BASES, Base, TrainConfig, search_config
 from dada.data import Part, Split, load, reduce, split_off_validation
 from dada.engine import resolve_device
 from dada.evidence import RunningMean
+from dada.lookahead import arms_of, look_ahead, runs_for
 from dada.scores import Scores
 from dada.search import read_steps, search_step
 from dada.search_state import SearchState
@@ -48,6 +53,8 @@ SPACE = SearchSpace.named("paper")
 NAMES = [op.name for op in SPACE.ops]
 ANY: tuple[float, float] = (0.0, 1.0)
 QUARTERS = 4
+READINGS = ("accuracy", "loss")
+UNIFORM = Policy.load("uniform")
 
 
 def policy_of(names: list[str]) -> Policy:
@@ -69,8 +76,11 @@ def balanced_RO() -> NDArray[np.int64]:
 class Bench:
     """The networks and settings that all trainings share."""
 
-    def __init__(self, model: str, base: Base, device: torch.device, at_once: int) -> None:
+    def __init__(
+        self, model: str, base: Base, device: torch.device, at_once: int, batch: int = 64
+    ) -> None:
         self.model, self.base, self.device, self.at_once = model, base, device, at_once
+        self.batch = batch
 
     def network(self, split: Split, seed: int) -> torch.nn.Module:
         shape = split.num_classes, split.channels, split.image_size
@@ -79,7 +89,7 @@ class Bench:
     def scores(
         self, split: Split, judge: Part, policies: list[Policy], seed: int, epochs: int
     ) -> list[Scores]:
-        config = TrainConfig(epochs=epochs, batch_size=64, base=self.base)
+        config = TrainConfig(epochs=epochs, batch_size=self.batch, base=self.base)
         jobs = [
             Job(
                 split=split,
@@ -108,12 +118,12 @@ def truth(bench: Bench, whole: Split, test: Part, seed: int, epochs: int) -> dic
 def one_step(bench: Bench, split: Split, seed: int, steps: int) -> list[list[float]]:
     """Minus the cost of every operation (so that more is better), by quarter of the training."""
     assert split.val is not None
-    config = search_config("dada", base=bench.base, batch_size=64)
+    config = search_config("dada", base=bench.base, batch_size=bench.batch)
     split = split.to(bench.device)
     network = bench.network(split, seed)
     state = SearchState(network, split, config, seed, bench.device)
     assert state.evidence is not None and split.val is not None
-    batch = min(64, len(split.train))
+    batch = min(bench.batch, len(split.train))
     per_epoch = len(split.train) // batch
     quarters, taken = [], 0
     with state.lane:
@@ -148,46 +158,119 @@ def short_trainings(bench: Bench, split: Split, seed: int, epochs: int) -> dict[
     return {name: np.mean(both, 0).tolist() for name, both in effects.items()}
 
 
-def measure(bench: Bench, source: Split, count: int, seed: int, args: Any) -> dict[str, Any]:
-    assert source.test is not None
-    begun = time.perf_counter()
-    whole = reduce(replace(source, val=None), count, seed)
-    split = split_off_validation(whole, 0.5, seed)
-    found: dict[str, Any] = {"truth": truth(bench, whole, source.test, seed, args.epochs)}
-    for i, effects in enumerate(one_step(bench, split, seed, args.steps)):
-        found[f"one step, quarter {i + 1}"] = dict(zip(NAMES, effects, strict=True))
-    for name, effects in short_trainings(bench, split, seed, args.short_epochs).items():
-        found[f"short trainings, {name}"] = dict(zip(NAMES, effects, strict=True))
-    found["seconds"] = time.perf_counter() - begun
+def ahead(
+    bench: Bench, split: Split, seed: int, epochs: int, count: int, banded: bool
+) -> dict[str, dict[str, list[float]]]:
+    """Accuracy and minus the loss of every arm, run by run."""
+    config = TrainConfig(epochs=epochs, batch_size=bench.batch, base=bench.base)
+    arms = arms_of(SPACE) | {"none": Policy.load("none"), "uniform": UNIFORM}
+    if banded:
+        arms |= banded_arms()
+    runs = runs_for(
+        split,
+        lambda s: bench.network(split, s),
+        arms,
+        UNIFORM,
+        config,
+        count=count,
+        seed=10_000 * (seed + 1),
+        device=bench.device,
+    )
+    found = {run.seed: scores for run, scores in look_ahead(runs, bench.at_once)}
+    in_order = [found[run.seed] for run in runs]
+    return {
+        "accuracy": {name: [100 * scores[name].accuracy for scores in in_order] for name in arms},
+        "loss": {name: [-scores[name].loss for scores in in_order] for name in arms},
+    }
+
+
+def banded_arms() -> dict[str, Policy]:
+    """Every operation that has a strength alone, weak and strong."""
+    found = {}
+    for op in SPACE.ops:
+        if not op.has_strength:
+            continue
+        for name, band in (("weak", (0.0, 0.5)), ("strong", (0.5, 1.0))):
+            strength = Policy.uniform([[(op.name, 0.5, band)]], "strength")
+            found[f"{op.name} {name}"] = strength.to_space("paper")
     return found
+
+
+def measure(
+    bench: Bench, source: Split, seed: int, args: Any, found: dict[str, Any]
+) -> Iterator[None]:
+    """Fills `found`, and stops after every signal to let it be written."""
+    assert source.test is not None
+    whole = reduce(replace(source, val=None), args.train, seed)
+    split = split_off_validation(whole, 0.5, seed)
+    signals = args.signals.split(",")
+    seconds = found.setdefault("seconds", {})
+
+    def wanted(name: str, key: str) -> bool:
+        return name in signals and key not in found
+
+    begun = time.perf_counter()
+    if wanted("ahead", "look ahead, raw"):
+        banded = seed < args.banded_seeds
+        raw = ahead(bench, split, seed, args.ahead_epochs, args.runs, banded)
+        found["look ahead, raw"] = raw
+        for reading, by_arm in raw.items():
+            found[f"look ahead, {reading}"] = {n: float(np.mean(by_arm[n])) for n in NAMES}
+        seconds["look ahead"] = time.perf_counter() - begun
+        yield
+    begun = time.perf_counter()
+    if wanted("one", "one step, quarter 1"):
+        for i, effects in enumerate(one_step(bench, split, seed, args.steps)):
+            found[f"one step, quarter {i + 1}"] = dict(zip(NAMES, effects, strict=True))
+        seconds["one step"] = time.perf_counter() - begun
+        yield
+    begun = time.perf_counter()
+    if wanted("short", "short trainings, loss"):
+        for name, effects in short_trainings(bench, split, seed, args.short_epochs).items():
+            found[f"short trainings, {name}"] = dict(zip(NAMES, effects, strict=True))
+        seconds["short trainings"] = time.perf_counter() - begun
+        yield
+    begun = time.perf_counter()
+    if wanted("truth", "truth"):
+        found["truth"] = truth(bench, whole, source.test, seed, args.epochs)
+        seconds["truth"] = time.perf_counter() - begun
+        yield
+
+
+SIGNALS = (
+    "truth",
+    *(f"one step, quarter {i + 1}" for i in range(QUARTERS)),
+    *(f"{kind}, {reading}" for kind in ("short trainings", "look ahead") for reading in READINGS),
+)
 
 
 def table(seeds: dict[str, Any]) -> list[dict[str, Any]]:
     """Rank correlations with the truth and between seeds."""
 
-    def row_of(name: str, seed: str) -> list[float]:
-        return [seeds[seed][name][op] for op in NAMES]
-
     def rank(a: Any, b: Any) -> float:
         return float(spearmanr(a, b).statistic)
 
-    names = [name for name in next(iter(seeds.values())) if name != "seconds"]
-    true = np.mean([row_of("truth", seed) for seed in seeds], 0)
+    def rows_of(name: str) -> list[list[float]]:
+        return [[found[name][op] for op in NAMES] for found in seeds.values() if name in found]
+
+    if not rows_of("truth"):
+        return []
+    true = np.mean(rows_of("truth"), 0)
     rows = []
-    for name in names:
-        with_truth = [rank(true, row_of(name, seed)) for seed in seeds]
-        pairs = itertools.combinations(seeds, 2)
-        between = [rank(row_of(name, a), row_of(name, b)) for a, b in pairs]
-        mean = np.mean([row_of(name, seed) for seed in seeds], 0)
+    for name in SIGNALS:
+        if not (seen := rows_of(name)):
+            continue
+        with_truth = [rank(true, row) for row in seen]
+        between = [rank(a, b) for a, b in itertools.combinations(seen, 2)]
         rows.append(
             {
                 "signal": name,
                 "with_truth": float(np.mean(with_truth)),
                 "lowest": min(with_truth),
                 "highest": max(with_truth),
-                "averaged_over_seeds": rank(true, mean),
+                "averaged_over_seeds": rank(true, np.mean(seen, 0)),
                 "between_seeds": float(np.mean(between)) if between else None,
-                "n": len(seeds),
+                "n": len(seen),
             }
         )
     return rows
@@ -198,10 +281,16 @@ def main() -> None:
     parser.add_argument("data", nargs="?", default="digits")
     parser.add_argument("--train", type=int, default=200)
     parser.add_argument("--seeds", type=int, default=4)
+    parser.add_argument("--signals", default="ahead,one,short,truth")
     parser.add_argument("--model", default=None)
+    parser.add_argument("--base", default=None, choices=list(BASES), help="crop, flip, cutout of")
+    parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--image-size", type=int, default=None)
     parser.add_argument("--epochs", type=int, default=100, help="of a training for the truth")
     parser.add_argument("--short-epochs", type=int, default=40)
+    parser.add_argument("--ahead-epochs", type=int, default=100, help="of a whole schedule")
+    parser.add_argument("--runs", type=int, default=4, help="of looking ahead")
+    parser.add_argument("--banded-seeds", type=int, default=4, help="that try strengths, too")
     parser.add_argument("--steps", type=int, default=320, help="of the one-step search")
     parser.add_argument("--at-once", type=int, default=None)
     parser.add_argument("--out", type=Path)
@@ -209,26 +298,26 @@ def main() -> None:
     device = resolve_device("auto")
     source = load(args.data, image_size=args.image_size)
     model = args.model or models.default_model(device.type, source.image_size)
-    base = BASES.get(source.name.partition(":")[0], Base())
+    base = BASES[args.base] if args.base else Base()
     at_once = args.at_once or (4 if device.type == "cuda" else 1)
-    bench = Bench(model, base, device, at_once)
+    bench = Bench(model, base, device, at_once, args.batch_size)
     seeds: dict[str, Any] = {}
     if args.out and args.out.exists():
         seeds = json.loads(args.out.read_text())["seeds"]
+    settings = {k: str(v) if k == "out" else v for k, v in vars(args).items()} | {"model": model}
+    del settings["out"]
     for seed in range(args.seeds):
-        if str(seed) in seeds:
-            continue
-        seeds[str(seed)] = measure(bench, source, args.train, seed, args)
-        print(seed, f"{seeds[str(seed)]['seconds']:.0f} s", flush=True)
-        if args.out:
-            settings = {k: v for k, v in vars(args).items() if k != "out"} | {"model": model}
-            content = {
-                "machine": machine(),
-                "settings": settings,
-                "correlations": table(seeds),
-                "seeds": seeds,
-            }
-            args.out.write_text(json.dumps(content, indent=1) + "\n")
+        found = seeds.setdefault(str(seed), {})
+        for _ in measure(bench, source, seed, args, found):
+            print(seed, {k: round(v) for k, v in found["seconds"].items()}, "s", flush=True)
+            if args.out:
+                content = {
+                    "machine": machine(),
+                    "settings": settings,
+                    "correlations": table(seeds),
+                    "seeds": seeds,
+                }
+                args.out.write_text(json.dumps(content, indent=1) + "\n")
     columns = ["signal", "with_truth", "lowest", "highest", "averaged_over_seeds", "between_seeds"]
     print_table(table(seeds), [*columns, "n"])
 

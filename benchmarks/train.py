@@ -34,11 +34,12 @@ from torch.utils.flop_counter import FlopCounterMode
 from dada import Policy, models
 from dada.config import BASES, Base, TrainConfig
 from dada.data import Split, TensorPart
-from dada.engine import ALONE, Captured, resolve_device
+from dada.engine import ALONE, Captured, kernels_for, resolve_device
 from dada.train import Job, train_many, train_step
 from dada.train_state import TrainState
 
 STEPS, REPEATS = 20, 7
+STEPS_OF_A_TRAINING = 10_000  # a long one, for which the fastest kernels are made or looked for
 # Where the time goes, by words in the names of the kernels; the first that matches counts.
 KINDS = {
     "convolution": ("fprop", "dgrad", "wgrad", "convolve", "conv2d", "nchwTonhwc", "nhwcTonchw"),
@@ -127,7 +128,7 @@ def measure(case: Case, device: torch.device, **how: bool) -> dict[str, Any]:
     begun = time.perf_counter()
     loop = Loop(case, device, **how)
     samples = []
-    with loop.state.lane:
+    with loop.state.lane, kernels_for(STEPS_OF_A_TRAINING):
         for _ in range(4):
             loop()
         wait(device)
@@ -199,9 +200,7 @@ def several(device: torch.device) -> list[dict[str, Any]]:
 def attempts(case: Case, device: torch.device) -> dict[str, float]:
     """Milliseconds of a step by other ways to the same convolutions."""
     found = {}
-    torch.backends.cudnn.benchmark, torch.backends.cudnn.benchmark_limit = True, 0
     found["every algorithm of cuDNN tried"] = measure(case, device, graph=True, augmented=True)
-    torch.backends.cudnn.benchmark = False
     found["torch.compile"] = measure(case, device, graph=True, augmented=True, compiled=True)
     return {name: row["milliseconds"] for name, row in found.items()}
 

@@ -39,6 +39,7 @@ FLOORS = (
         "doctor",
         "tracking",
     },
+    {"lookahead"},
     {"search", "train"},
     {"pixel_effects", "scores"},
     {"search_state", "train_state"},

@@ -87,15 +87,18 @@ class PolicyTables:
     rows_NK3: Tensor  # probability, and the low and high end of the magnitude
 
     @classmethod
-    def of(cls, policy: Policy, space: SearchSpace, device: torch.device) -> PolicyTables:
+    def of(
+        cls, policy: Policy, space: SearchSpace, device: torch.device, least_ops: int = 0
+    ) -> PolicyTables:
         index = {op.name: i for i, op in enumerate(space.ops)}
-        longest = max((len(subpolicy.ops) for subpolicy in policy.subpolicies), default=0)
+        longest = max((least_ops, *(len(subpolicy.ops) for subpolicy in policy.subpolicies)))
         nothing = (ops.NO_OP, 0.0, 0.0, 0.0)
         rows = []
         for subpolicy in policy.subpolicies:
             row = [(index[s.op], s.probability, *s.magnitude_range) for s in subpolicy.ops]
             rows.append(row + [nothing] * (longest - len(row)))
-        rows += [[nothing] * longest] * (-len(rows) % ROWS_OF_A_TABLE)
+        if rows or longest:
+            rows += [[nothing] * longest] * (ROWS_OF_A_TABLE - len(rows) % ROWS_OF_A_TABLE)
         table_NK4 = torch.tensor(rows, dtype=torch.float64).view(len(rows), longest, 4)
         # Beyond the last sub-policy lies infinity: what is left by rounding goes to the last one.
         cumulative = torch.full((len(rows),), math.inf, dtype=torch.float64)

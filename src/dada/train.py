@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -32,6 +32,10 @@ from dada.train_state import TrainState
 SECONDS_BETWEEN_CHECKPOINTS = 20.0
 
 OnEpoch = Callable[[dict[str, Any], int], None]
+K = TypeVar("K")
+T = TypeVar("T")
+Turns = Generator[None, None, T]
+"""Something that stops after every step, to let others have a turn."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,13 +95,11 @@ def train_many(jobs: Sequence[Job], at_once: int = 1) -> Iterator[tuple[Job, Tra
     card works on the others'. A job that is like one that has ended goes on in its place, with its
     recorded step.
     """
-    assert at_once >= 1, f"nothing is done with at_once={at_once}"
-    waiting = list(jobs)
+    waiting, free = list(jobs), list[Place]()
     total = sum(Length.of(job).steps for job in jobs)
-    free: list[Place] = []
-    running: list[tuple[Job, Place, Generator[None, None, TrainResult]]] = []
-    while waiting or running:
-        while waiting and len(running) < at_once:
+
+    def begun() -> Iterator[tuple[tuple[Job, Place], Turns[TrainResult]]]:
+        while waiting:
             job = waiting.pop(0)
             place = next((place for place in free if place.suits(job)), None)
             if place is None:
@@ -105,18 +107,30 @@ def train_many(jobs: Sequence[Job], at_once: int = 1) -> Iterator[tuple[Job, Tra
             else:
                 free.remove(place)
                 place.take_over(job)
-            running.append((job, place, _training(job, place, total)))
-        for turn in list(running):
-            job, place, steps = turn
+            yield (job, place), _training(job, place, total)
+
+    for (job, place), result in take_turns(begun(), at_once):
+        if any(place.suits(other) for other in waiting):
+            free.append(place)
+            result = replace(result, model=copy.deepcopy(result.model))
+        yield job, result
+
+
+def take_turns(begun: Iterator[tuple[K, Turns[T]]], at_once: int) -> Iterator[tuple[K, T]]:
+    """What each returns, in the order in which they end; the next begins when there is room."""
+    assert at_once >= 1, f"nothing is done with at_once={at_once}"
+    running: list[tuple[K, Turns[T]]] = []
+    while True:
+        while len(running) < at_once and (one := next(begun, None)) is not None:
+            running.append(one)
+        if not running:
+            return
+        for one in list(running):
             try:
-                next(steps)
+                next(one[1])
             except StopIteration as ended:
-                running.remove(turn)
-                result: TrainResult = ended.value
-                if any(place.suits(other) for other in waiting):
-                    free.append(place)
-                    result = replace(result, model=copy.deepcopy(result.model))
-                yield job, result
+                running.remove(one)
+                yield one[0], ended.value
 
 
 @dataclass(frozen=True)
@@ -173,6 +187,39 @@ class Place:
         self.job = job
         self.state.begin_again(job.model, job.policy, job.seed)
 
+    def epoch(self, rates_T: Tensor, steps_of_all: int) -> Turns[float]:
+        """All images once, at these learning rates; returns the mean loss.
+
+        `steps_of_all` that this process will make say whether compiling kernels will pay.
+        """
+        state, ranks, part = self.state, self.job.ranks, self.split.train
+        batch = Length.of(self.job).batch
+        losses = []
+        with state.lane:
+            order_N = torch.randperm(len(part), generator=state.order)
+            whole = order_N[: len(rates_T) * batch].view(-1, batch)
+            reader = _read(state, part, [ranks.mine(index_B) for index_B in whole])
+        for rate in rates_T:
+            with state.lane, kernels_for(steps_of_all):
+                images, labels = next(reader)
+                losses.append(self.step(images, labels, rate))
+            yield
+        with state.lane:
+            return float(ranks.gather(torch.stack(losses)).mean())
+
+    def judged_on(self, part: Part) -> Scores:
+        state = self.state
+        with state.lane:
+            state.agree_on_statistics()
+            return judge_model(
+                state.judged,
+                state.normalise,
+                part.to(self.job.device),
+                self.split.num_classes,
+                state.precision,
+                state.ranks,
+            )
+
 
 def train_step(state: TrainState, images_BCHW: Tensor, labels_B: Tensor, lr: Tensor) -> Tensor:
     """One step; returns the training loss."""
@@ -218,17 +265,14 @@ def try_step(job: Job) -> None:
     steps.close()
 
 
-def _training(job: Job, place: Place, steps_of_all: int) -> Generator[None, None, TrainResult]:
-    """The loop of one training; stops after every step to let others have a turn."""
-    config, ranks = job.config, job.ranks
+def _training(job: Job, place: Place, steps_of_all: int) -> Turns[TrainResult]:
+    """The loop of one training."""
+    config, ranks, state = job.config, job.ranks, place.state
     start = time.perf_counter()
-    split, state, step = place.split, place.state, place.step
     judge = job.judge or job.split.test or job.split.val
     assert judge is not None, "the caller splits off what a training is judged on"
-    judge = judge.to(job.device)
-    train_part = split.train
     length = Length.of(job)
-    batch, steps_per_epoch, epochs = length.batch, length.steps_per_epoch, length.epochs
+    epochs = length.epochs
     saved = ranks.same(job.run.restore() if job.run is not None else None)
     history: list[dict[str, Any]] = []
     first = 0
@@ -236,22 +280,12 @@ def _training(job: Job, place: Place, steps_of_all: int) -> Generator[None, None
         state.restore(saved)
         history, first = list(saved["history"]), saved["epoch"]
     before = sum(entry["seconds"] for entry in history)
-    rates_T = learning_rates_T(config, epochs, steps_per_epoch).to(job.device)
+    rates_T = learning_rates_T(config, epochs, length.steps_per_epoch).to(job.device)
+    rates_ES = rates_T.view(epochs, length.steps_per_epoch)
     written = time.perf_counter()
     for epoch in range(first, epochs):
         begun = time.perf_counter()
-        with state.lane:
-            losses = []
-            order_N = torch.randperm(len(train_part), generator=state.order)
-            whole = order_N[: steps_per_epoch * batch].view(-1, batch)
-            reader = _read(state, train_part, [ranks.mine(index_B) for index_B in whole])
-        for i in range(steps_per_epoch):
-            with state.lane, kernels_for(steps_of_all):
-                images, labels = next(reader)
-                losses.append(step(images, labels, rates_T[epoch * steps_per_epoch + i]))
-            yield
-        with state.lane:
-            loss = float(ranks.gather(torch.stack(losses)).mean())
+        loss = yield from place.epoch(rates_ES[epoch], steps_of_all)
         _check_finite("training loss", loss, epoch + 1, config)
         metrics = {
             "epoch": epoch + 1,
@@ -267,11 +301,7 @@ def _training(job: Job, place: Place, steps_of_all: int) -> Generator[None, None
                 written = now
         if job.on_epoch is not None:
             job.on_epoch(metrics, epochs)
-    with state.lane:
-        state.agree_on_statistics()
-        scores = judge_model(
-            state.judged, state.normalise, judge, split.num_classes, state.precision, ranks
-        )
+    scores = place.judged_on(judge)
     # The last step's weights enter no training loss, but they are what is judged.
     _check_finite("loss of the trained network", scores.loss, epochs, config)
     seen = sum(entry["seconds"] for entry in history)
@@ -279,7 +309,7 @@ def _training(job: Job, place: Place, steps_of_all: int) -> Generator[None, None
         scores=scores,
         history=history,
         seconds=before + time.perf_counter() - start,
-        images_per_second=epochs * steps_per_epoch * batch / max(seen, 1e-9),
+        images_per_second=length.steps * length.batch / max(seen, 1e-9),
         model=state.judged,
     )
 
