@@ -42,7 +42,7 @@ from dada.config import BASES, Base, TrainConfig, search_config
 from dada.data import Part, Split, load, reduce, split_off_validation
 from dada.engine import resolve_device
 from dada.evidence import RunningMean
-from dada.lookahead import arms_of, look_ahead, runs_for
+from dada.lookahead import Run, arms_of, look_ahead
 from dada.scores import Scores
 from dada.search import read_steps, search_step
 from dada.search_state import SearchState
@@ -166,16 +166,21 @@ def ahead(
     arms = arms_of(SPACE) | {"none": Policy.load("none"), "uniform": UNIFORM}
     if banded:
         arms |= banded_arms()
-    runs = runs_for(
-        split,
-        lambda s: bench.network(split, s),
-        arms,
-        UNIFORM,
-        config,
-        count=count,
-        seed=10_000 * (seed + 1),
-        device=bench.device,
-    )
+    assert split.val is not None
+    exchanged = replace(split, train=split.val, val=split.train)
+    first = 10_000 * (seed + 1)
+    runs = [
+        Run(
+            split=exchanged if i % 2 else split,
+            network=bench.network(split, first + i),
+            trunk=UNIFORM,
+            arms=arms,
+            config=config,
+            seed=first + i,
+            device=bench.device,
+        )
+        for i in range(count)
+    ]
     found = {run.seed: scores for run, scores in look_ahead(runs, bench.at_once)}
     in_order = [found[run.seed] for run in runs]
     return {

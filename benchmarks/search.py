@@ -3,15 +3,17 @@
     python benchmarks/search.py [--data images.npz] [--only "NAME;NAME"] [--out results/search.json]
 
 A search runs in a process of its own, so that loading libraries, compiling kernels and recording
-graphs count as they do for a user; `import torch` and reading the data do not. Only the cases that
-show growth share a process: of those, the seconds of an epoch count. Cases that are already in the
-file are not run again. Without --data, images are random bytes: what a
-step takes does not depend on them.
+graphs count as they do for a user; `import torch` and reading the data do not. `seconds` include
+the report; `seconds_to_policy` end when the last policy.json is written. Only the cases that show
+growth share a process: of those, the seconds of an epoch count. Cases that are already in the file
+are not run again. Without --data, images are random bytes: what a step takes does not depend on
+them. "start of paper" tells the seconds of every phase of a search of two epochs.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import statistics
 import subprocess
@@ -51,6 +53,7 @@ def cases() -> dict[str, dict[str, Any]]:
         found[f"views {views}"] = SHORT | {"images": 4000, "side": 32, "views": views}
     for preset in ("paper", "dada"):
         found[PROFILE + preset] = {}
+    found[START] = reduced | PAPER | {"epochs": 2}
     found["10000 steps"] = {
         "images": 4000,
         "side": 32,
@@ -64,7 +67,7 @@ def cases() -> dict[str, dict[str, Any]]:
 
 NEVER_ALL = ("tiny",)
 GROWTH = ("images", "side", "ops", "views")
-ANSWER, PROFILE = "answer: ", "profile of "
+ANSWER, PROFILE, START = "answer: ", "profile of ", "start of paper"
 
 
 def run_here(settings: dict[str, Any], data: Path | None) -> dict[str, Any]:
@@ -100,6 +103,7 @@ def run_here(settings: dict[str, Any], data: Path | None) -> dict[str, Any]:
     base = dada.config.BASES["cifar10"] if side == 32 else dada.config.Base(flip=True)
     seconds_per_epoch: list[float] = []
     memory: list[int] = []
+    gc.collect()  # what an earlier search of this process left
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
@@ -110,7 +114,7 @@ def run_here(settings: dict[str, Any], data: Path | None) -> dict[str, Any]:
             memory.append(torch.cuda.memory_reserved())
 
     with tempfile.TemporaryDirectory() as folder:
-        start = time.perf_counter()
+        start, began = time.perf_counter(), time.time()
         result = dada.search(
             (pixels_NCHW, labels_N),
             out=Path(folder) / "run",
@@ -119,12 +123,13 @@ def run_here(settings: dict[str, Any], data: Path | None) -> dict[str, Any]:
             **settings,
         )
         seconds = time.perf_counter() - start
-        assert (Path(folder) / "run" / "policy.json").exists()
+        seconds_to_policy = (Path(folder) / "run" / "policy.json").stat().st_mtime - began
     settled = statistics.median(seconds_per_epoch[1:] or seconds_per_epoch)
     steps = images // 2 // min(settings["batch_size"], images // 2) if images else 0
     on_card = torch.cuda.is_available()
     return {
         "seconds": seconds,
+        "seconds_to_policy": seconds_to_policy,
         "seconds_per_epoch": settled,
         "ms_per_step": 1e3 * settled / max(1, steps),
         "until_settled": seconds - settled * len(seconds_per_epoch),
@@ -169,6 +174,47 @@ def profile_step(preset: str) -> dict[str, Any]:
         return kernels(once)
 
 
+def phases_of_start(settings: dict[str, Any], data: Path | None) -> dict[str, Any]:
+    """Seconds between the events of a search, in their order."""
+    import torch
+
+    from dada.engine import Captured
+    from dada.runlog import RunLog
+    from dada.search_state import SearchState
+
+    last = time.perf_counter()
+    phases: list[tuple[str, float]] = []
+
+    def note(event: str) -> None:
+        nonlocal last
+        if torch.cuda.is_initialized() and not torch.cuda.is_current_stream_capturing():
+            torch.cuda.synchronize()
+        now = time.perf_counter()
+        phases.append((event, round(now - last, 3)))
+        last = now
+
+    def around(owner: type, method: str, event: str) -> None:
+        real = getattr(owner, method)
+
+        def noted(*args: Any, **kwargs: Any) -> Any:
+            note(f"until {event}")
+            try:
+                return real(*args, **kwargs)
+            finally:
+                note(event)
+
+        setattr(owner, method, noted)
+
+    around(SearchState, "__init__", "the state is built")
+    around(Captured, "_record", "a graph is recorded")
+    around(Captured, "__call__", "a step")
+    around(RunLog, "checkpoint", "a checkpoint is written")
+    around(RunLog, "finish", "the last policy is written")
+    run_here(settings, data)
+    note("the report is written")
+    return {"phases": phases}
+
+
 def run_elsewhere(names: list[str], data: Path | None) -> Iterator[tuple[str, dict[str, Any]]]:
     """The same in a new process, which these cases share."""
     command = [sys.executable, __file__, "--these", ";".join(names)]
@@ -204,7 +250,8 @@ def main() -> None:
             if name.startswith(PROFILE):
                 print(ANSWER + json.dumps([name, profile_step(name.removeprefix(PROFILE))]))
                 continue
-            found = run_here({"batch_size": 128} | every[name], arguments.data)
+            call = phases_of_start if name == START else run_here
+            found = call({"batch_size": 128} | every[name], arguments.data)
             print(ANSWER + json.dumps([name, found]), flush=True)
         return
     wanted = [name.strip() for name in arguments.only.split(";") if name.strip()]

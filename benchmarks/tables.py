@@ -64,12 +64,25 @@ def search_table() -> str:
         "|---|---|---|---|---|---|---|---|",
     ]
     for name, row in _result("search")["cases"].items():
-        if "seconds" in row:
+        if "peak_GiB" in row:
             lines.append(
                 f"| {name} | {row['images']:,} | {row.get('batch_size', 128)} | {row['epochs']} "
                 f"| {row['seconds']:.1f} | {row['until_settled']:.1f} | {row['ms_per_step']:.1f} "
                 f"| {row['peak_GiB']:.2f} |"
             )
+    return "\n".join(lines) + "\n"
+
+
+def growth_table() -> str:
+    """Milliseconds of a step by what grows; the first of every kind is as in the other kinds."""
+    units = {"images": "images", "side": "pixels a side", "ops": "operations", "views": "views"}
+    lines = ["| what grows | ms a step |", "|---|---|"]
+    by_kind: dict[str, list[str]] = {kind: [] for kind in units}
+    for name, row in _result("search")["cases"].items():
+        kind, _, size = name.partition(" ")
+        if kind in units and size.isdigit():
+            by_kind[kind].append(f"{int(size):,}: {row['ms_per_step']:.0f}")
+    lines += [f"| {units[kind]} | {', '.join(cells)} |" for kind, cells in by_kind.items()]
     return "\n".join(lines) + "\n"
 
 
@@ -103,6 +116,7 @@ TABLES: dict[str, dict[str, Callable[[], str]]] = {
     "docs/results.md": {
         "train table": train_table,
         "search table": search_table,
+        "growth table": growth_table,
         "cifar10 table": cifar10_table,
     },
     "docs/search-study.md": {"fidelity table": fidelity_table},

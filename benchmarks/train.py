@@ -39,7 +39,7 @@ from dada.train import Job, train_many, train_step
 from dada.train_state import TrainState
 
 STEPS, REPEATS = 20, 7
-STEPS_OF_A_TRAINING = 10_000  # a long one, for which the fastest kernels are made or looked for
+LONG, VERY_LONG = 2_000, 20_000  # steps of trainings for which kernels are compiled, and tried
 # Where the time goes, by words in the names of the kernels; the first that matches counts.
 KINDS = {
     "convolution": ("fprop", "dgrad", "wgrad", "convolve", "conv2d", "nchwTonhwc", "nhwcTonchw"),
@@ -121,14 +121,14 @@ def wait(device: torch.device) -> None:
         torch.cuda.synchronize()
 
 
-def measure(case: Case, device: torch.device, **how: bool) -> dict[str, Any]:
+def measure(case: Case, device: torch.device, *, steps: int = LONG, **how: bool) -> dict[str, Any]:
     if device.type == "cuda":
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
     begun = time.perf_counter()
     loop = Loop(case, device, **how)
     samples = []
-    with loop.state.lane, kernels_for(STEPS_OF_A_TRAINING):
+    with loop.state.lane, kernels_for(steps):
         for _ in range(4):
             loop()
         wait(device)
@@ -200,7 +200,9 @@ def several(device: torch.device) -> list[dict[str, Any]]:
 def attempts(case: Case, device: torch.device) -> dict[str, float]:
     """Milliseconds of a step by other ways to the same convolutions."""
     found = {}
-    found["every algorithm of cuDNN tried"] = measure(case, device, graph=True, augmented=True)
+    found["every algorithm of cuDNN tried"] = measure(
+        case, device, steps=VERY_LONG, graph=True, augmented=True
+    )
     found["torch.compile"] = measure(case, device, graph=True, augmented=True, compiled=True)
     return {name: row["milliseconds"] for name, row in found.items()}
 

@@ -30,6 +30,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
 
 
+@pytest.fixture(autouse=True)
+def looking_ahead(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Searches do not look ahead unless a test says so: it takes longer than all they do besides.
+
+    `@pytest.mark.looks_ahead` leaves it as users have it.
+    """
+    if request.node.get_closest_marker("looks_ahead") is None:
+        monkeypatch.setattr("dada.lookahead.BUDGET", 0.0)
+
+
 @pytest.fixture
 def device(request: pytest.FixtureRequest) -> torch.device:
     """Where the test runs: `pytest --device cuda`."""

@@ -41,6 +41,7 @@ FLOORS = (
     },
     {"lookahead"},
     {"search", "train"},
+    {"short", "nominal"},
     {"pixel_effects", "scores"},
     {"search_state", "train_state"},
     {"evidence"},

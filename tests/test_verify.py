@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 from torch import nn
 
 from dada import baselines, models
-from dada.compare.trials import default_at_once
 from dada.config import Base, TrainConfig
 from dada.data import Split, TensorPart
+from dada.nominal import SPEEDS, forward_operations, training_seconds
 from dada.policy import Policy
 from dada.runlog import RunLog
 from dada.space import SPACES, SearchSpace, register
+from dada.train import at_once_for
 from dada.verify import free_policies, short_config, shorten, verify
-from dada.verify.budget import SPEEDS, forward_operations, training_seconds
 from dada.verify.plan import LEAST_PAIRS, LEAST_TRAININGS, Plan, plan_for
 from dada.verify.rounds import decide
 from dada.verify.trainings import Trainings
@@ -481,8 +481,8 @@ def test_nominal_seconds_are_those_of_the_measured_trainings(split):
 
 
 def test_how_many_share_a_device():
-    assert default_at_once(torch.device("cuda"), (32, 32)) > 1
-    assert default_at_once(torch.device("cuda"), (224, 224)) == 1
+    assert at_once_for(torch.device("cuda"), (32, 32)) > 1
+    assert at_once_for(torch.device("cuda"), (224, 224)) == 1
 
 
 def test_a_full_card_is_shared_by_fewer(split, candidates, asked, monkeypatch):

@@ -6,6 +6,7 @@ import copy
 import hashlib
 import json
 import os
+import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from dada import baselines, models, recipes
 from dada.config import SearchConfig, TrainConfig, search_config, train_config
 from dada.data import Split, judged, load_with_base, split_off_validation
 from dada.engine import Ranks, fitting, joined, out_of_memory_named, resolve_device
+from dada.lookahead import OnRun, improved
 from dada.policy import Policy
 from dada.report import save_samples, write_report
 from dada.runlog import RunLog, check_run_path, read_log, read_summary, read_weights
@@ -60,6 +62,7 @@ def search(
     graph: bool = True,
     on_start: Callable[[Split, SearchConfig, str], None] | None = None,
     on_epoch: Callable[[dict[str, Any], int], None] | None = None,
+    on_lookahead: OnRun | None = None,
     on_training: OnTraining | None = None,
     **settings: Any,
 ) -> Result:
@@ -68,10 +71,9 @@ def search(
     `train_data` is anything `dada.data.load` reads: a name, a folder, a dataset of (image, label),
     or a pair of tensors. Without `val_data`, half of it is set aside to judge on. `model` is a
     name, or a network of one's own that returns logits. `settings` are those of `SearchConfig`,
-    over those of the preset or of a recipe of the paper.
-    With a `verify_budget` (seconds, roughly) and `verify`, short trainings on the same images then
-    choose between the policy found and the free ones; `result.policy` is the chosen one, and its
-    `provenance["verification"]` says by how much it was better than `uniform`.
+    over those of the preset or of a recipe of the paper. With a `verify_budget` (seconds, roughly)
+    and `verify`, short trainings then choose between the policy found and the free ones, and
+    `result.policy.provenance["verification"]` says by how much the chosen one beat `uniform`.
     """
     if out is not None:
         check_run_path(out, resume=resume)
@@ -100,7 +102,8 @@ def search(
     config = replace(config, base=base)
     if chosen is not None:
         split = chosen.reduced(split, seed)
-    if split.val is None:
+    by_chance = split.val is None  # which half an image is in
+    if by_chance:
         split = split_off_validation(split, config.val_fraction, seed)
     network, name = _network(model or (chosen.model if chosen else None), split, target, seed)
     if wants_auto:
@@ -112,8 +115,10 @@ def search(
     facts = _facts("search", train_data, image_size, split, name, seed, target)
     facts["val_source"] = None if val_data is None else _typed(val_data)
     facts |= {"recipe": recipe, "verify_budget": float(verify_budget) if verifies else None}
-    # The search trains the network it is given; a verification begins with fresh ones.
-    pristine = copy.deepcopy(network) if verifies and isinstance(model, nn.Module) else None
+    # The search trains the network it is given; what comes after it begins with fresh ones.
+    pristine = copy.deepcopy(network) if isinstance(model, nn.Module) else None
+    shape = split.num_classes, split.channels, split.image_size
+    build = models.untrained(pristine or name, *shape)
     with joined(target) as ranks, out_of_memory_named(config.batch_size, split.image_size):
         run = _open(out, resume, ranks, {**facts, "search": asdict(config)})
         if ranks.same(run is not None and run.finished):
@@ -138,12 +143,27 @@ def search(
             graph=graph,
             ranks=ranks,
         )
-        policy, seconds = found.policy, found.seconds
+        policy, begun = found.policy, time.perf_counter()
+        if config.lookahead != 0:
+            policy = improved(
+                found,
+                split,
+                build,
+                config,
+                exchange=by_chance,
+                seed=seed,
+                device=target,
+                run=run,
+                on_run=on_lookahead if ranks.rank == 0 else None,
+                graph=graph,
+                ranks=ranks,
+            )
+        searched, seconds = policy, found.seconds + time.perf_counter() - begun
         if verifies:
             verified = verify_searched(
                 split,
-                found.policy,
-                _builder(pristine or name, split),
+                searched,
+                build,
                 config,
                 budget=verify_budget,
                 seed=seed,
@@ -154,7 +174,7 @@ def search(
             policy, seconds = verified.policy, seconds + verified.seconds
         if run is not None:
             if verifies:
-                run.save_text("searched.json", found.policy.to_json())
+                run.save_text("searched.json", searched.to_json())
             run.save_text("policy.json", policy.to_json())
             run.finish({"seconds": round(seconds, 2)})
             write_report(run.path)
@@ -363,14 +383,6 @@ def _with_room(
 def _check_seed(seed: int) -> None:
     if not abs(seed) < 2**62:  # torch takes 64 bits
         raise ValueError(f"seed should be smaller than 2^62, got {seed}")
-
-
-def _builder(model: str | nn.Module, split: Split) -> Callable[[int], nn.Module]:
-    """seed -> a network that has not been trained."""
-    if isinstance(model, nn.Module):
-        return lambda seed: copy.deepcopy(model)
-    shape = split.num_classes, split.channels, split.image_size
-    return lambda seed: models.build(model, *shape, seed=seed)
 
 
 def _network(

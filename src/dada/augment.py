@@ -6,18 +6,20 @@ Letters: B images, C channels, H height, W width, N sub-policies, K operations i
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 import torch.nn.functional as F
+from PIL import Image
 from torch import Tensor, nn
 
 from dada import ops
 from dada.config import Base
 from dada.engine import ALONE, Ranks
 from dada.policy import Policy
-from dada.space import Draw, SearchSpace
+from dada.space import SPACES, Draw, SearchSpace
 
 
 def augment(
@@ -143,6 +145,20 @@ class PolicyTables:
             torch.where(direction < 0.5, -1.0, 1.0),
             torch.stack(center, dim=-1),
         )
+
+
+def on_pictures(policy: Policy, seed: int) -> Callable[[Image.Image], Image.Image]:
+    """The policy for PIL images to look at; `policy.transform` would load torchvision: seconds."""
+    space, device = SPACES[policy.space], torch.device("cpu")
+    tables, generator = PolicyTables.of(policy, space, device), torch.Generator().manual_seed(seed)
+
+    def augmented(picture: Image.Image) -> Image.Image:
+        pixels = np.array(picture if picture.mode in ("L", "RGB") else picture.convert("RGB"))
+        image_CHW = torch.from_numpy(pixels).view(*pixels.shape[:2], -1).permute(2, 0, 1)
+        done_CHW = tables.augment(image_CHW.unsqueeze(0), space, generator)[0]
+        return Image.fromarray(done_CHW.permute(1, 2, 0).squeeze(2).numpy())
+
+    return augmented
 
 
 def before_policy(

@@ -132,6 +132,10 @@ def search(
     fixed_validation: Annotated[
         bool, typer.Option(help="Always the same validation batch, as the authors did.")
     ] = False,
+    lookahead: Annotated[
+        float | None,
+        typer.Option(help="Seconds of looking ahead, roughly; default 60, 0: none."),
+    ] = None,
     verify_budget: Annotated[
         float, typer.Option(help="Seconds of short trainings that check the policy; 0: none.")
     ] = 0.0,
@@ -172,8 +176,10 @@ def search(
             graph=graph,
             on_start=progress.start,
             on_epoch=tracked.after(progress.epoch),
+            on_lookahead=progress.lookahead,
             on_training=progress.training,
             verify_budget=verify_budget,
+            lookahead=lookahead,
             estimator=estimator,
             exclude=tuple(filter(None, map(str.strip, exclude.split(",")))) or None,
             draws=draws,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -73,6 +74,7 @@ class SearchConfig:
     policy_betas: tuple[float, float] = (0.5, 0.999)
     measure_from: float = 0.25  # fraction of the training after which the policy may move
     top: int = 25  # sub-policies kept by update "adam"
+    lookahead: float | None = None  # seconds of looking ahead, roughly; 0 is none, None as needed
     # How the network is trained meanwhile.
     epochs: int | None = None  # None: as many as make `least_steps`
     least_epochs: int = 10
@@ -101,6 +103,8 @@ class SearchConfig:
             _positive(name, getattr(self, name))
         if self.epochs is not None:
             _positive("epochs", self.epochs)
+        if self.lookahead is not None and not 0 <= self.lookahead < math.inf:
+            raise ValueError(f"lookahead should be 0 or more seconds, got {self.lookahead}")
         if not 0 <= self.measure_from < 1:
             raise ValueError(f"measure_from should lie in 0..1, got {self.measure_from}")
         if not 0 < self.val_fraction < 1:
@@ -132,6 +136,7 @@ PRESETS: dict[str, SearchConfig] = {
         magnitudes="straight_through",
         update="adam",
         measure_from=0.0,
+        lookahead=0.0,
         epochs=20,
     ),
 }

@@ -86,15 +86,7 @@ class Evidence(nn.Module):
     @torch.no_grad()
     def conclude_(self, parameters: PolicyParameters) -> None:
         """Write the policy that the evidence so far supports."""
-        typical = self.op.mean.abs().median()
-        scale = torch.maximum(typical, SCALE_IN_ERRORS * self.op.error().median()).clamp(min=1e-12)
-        bin_score_OM = _bounded(_score(self.bin, scale))
-        bin_prob_OM = torch.softmax(-bin_score_OM, dim=1)
-        # An operation that helps at the magnitudes that will be drawn is worth that; one that is
-        # only less harmful there is still worth what it is over its whole range.
-        score_O = _score(self.op, scale)
-        chosen_O = score_O + (bin_prob_OM * bin_score_OM).sum(1)
-        score_O = _bounded(torch.where(chosen_O < 0, chosen_O, score_O))
+        scale, score_O, bin_score_OM = self._scores()
         parameters.apply_prob_NK.copy_(torch.sigmoid(-score_O)[self.op_index_NK])
         parameters.subpolicy_logits_N.copy_(
             -score_O[self.op_index_NK].sum(1) - self._pair_score_N(scale)
@@ -102,6 +94,23 @@ class Evidence(nn.Module):
         if parameters.magnitude_distribution is not None:
             parameters.magnitude_distribution.logits_RM.copy_(-bin_score_OM)
         parameters.project_()
+
+    @torch.no_grad()
+    def goodness_O(self) -> Tensor:
+        """What is known of every operation: more is better."""
+        return -self._scores()[1]
+
+    def _scores(self) -> tuple[Tensor, Tensor, Tensor]:
+        """The scale, the cost of every operation in it, and that of its bins against each other."""
+        typical = self.op.mean.abs().median()
+        scale = torch.maximum(typical, SCALE_IN_ERRORS * self.op.error().median()).clamp(min=1e-12)
+        bin_score_OM = bounded(_score(self.bin, scale))
+        bin_prob_OM = torch.softmax(-bin_score_OM, dim=1)
+        # An operation that helps at the magnitudes that will be drawn is worth that; one that is
+        # only less harmful there is still worth what it is over its whole range.
+        score_O = _score(self.op, scale)
+        chosen_O = score_O + (bin_prob_OM * bin_score_OM).sum(1)
+        return scale, bounded(torch.where(chosen_O < 0, chosen_O, score_O)), bin_score_OM
 
     def _pair_score_N(self, scale: Tensor) -> Tensor:
         """What a pair does beyond its two operations (each of which fires half the time)."""
@@ -111,17 +120,25 @@ class Evidence(nn.Module):
         residual.mean.copy_(self.pair.mean - (expected_N - expected_N.mean()))
         residual.squares.copy_(self.pair.squares)
         # Of 105 pairs five pass two standard errors by chance: ask twice as much of each.
-        return _bounded(_score(residual, scale, noise_z=2 * NOISE_Z))
+        return bounded(_score(residual, scale, noise_z=2 * NOISE_Z))
 
 
 def _score(evidence: RunningMean, scale: Tensor, noise_z: float = NOISE_Z) -> Tensor:
-    """Effects in units of `scale`, those within the noise at zero (the non-negative garrote)."""
-    error = evidence.error().clamp(min=1e-12)
-    shrink = (1 - (noise_z * error / evidence.mean).square()).clamp(min=0)
-    shrink = torch.where(evidence.mean == 0, 0.0, shrink)
-    return evidence.mean * shrink / scale
+    """Effects in units of `scale`, without what noise could explain."""
+    return shrunk(evidence.mean, evidence.error(), noise_z) / scale
 
 
-def _bounded(score: Tensor) -> Tensor:
+def shrunk(effect: Tensor, error: Tensor, noise_z: float = NOISE_Z) -> Tensor:
+    """Effects within the noise become zero, large ones stay (the non-negative garrote)."""
+    return effect * beyond_noise(effect, error, noise_z)
+
+
+def beyond_noise(effect: Tensor, error: Tensor, noise_z: float = NOISE_Z) -> Tensor:
+    """How much of an effect noise cannot explain: 0 within `noise_z` errors, then up to 1."""
+    kept = (1 - (noise_z * error.clamp(min=1e-12) / effect).square()).clamp(min=0)
+    return torch.where(effect == 0, 0.0, kept)
+
+
+def bounded(score: Tensor) -> Tensor:
     """Within LARGEST_SCORE, and still in order: two strong operations do not become equal."""
     return LARGEST_SCORE * torch.tanh(score / LARGEST_SCORE)

@@ -40,7 +40,7 @@ class EpochProgress:
             disable=not console.is_terminal,
         )
         self.task: Any = None
-        self.verifying: Any = None
+        self.phases: dict[str, Any] = {}  # those after the epochs
         self.last_line = 0.0
 
     def say(self, split: Split, settings: str) -> None:
@@ -85,17 +85,22 @@ class SearchProgress(EpochProgress):
             f"entropy {metrics['entropy']:.2f}  change {metrics['change']:.3f}"
         )
 
+    def lookahead(self, done: int, total: int) -> None:
+        """A run of looking ahead has ended."""
+        self._phase("looking ahead", done, total, "")
+
     def training(self, name: str, score: float, done: int, total: int) -> None:
         """A training of the verification has ended; `score` is its accuracy in percent."""
-        numbers = f"{name} {score:.1f}%"
+        self._phase("verifying", done, total, f"{name} {score:.1f}%")
+
+    def _phase(self, doing: str, done: int, total: int, numbers: str) -> None:
         if self.bar.disable:
-            self.console.print(
-                f"verifying {done}/{total}  {numbers}", highlight=False, markup=False
-            )
+            line = f"{doing} {done}/{total}  {numbers}".rstrip()
+            self.console.print(line, highlight=False, markup=False)
             return
-        if self.verifying is None:
-            self.verifying = self.bar.add_task("", total=total, numbers=numbers, doing="verifying")
-        self.bar.update(self.verifying, completed=done, numbers=numbers)
+        if doing not in self.phases:
+            self.phases[doing] = self.bar.add_task("", total=total, numbers=numbers, doing=doing)
+        self.bar.update(self.phases[doing], completed=done, numbers=numbers)
 
 
 class TrainProgress(EpochProgress):
@@ -165,6 +170,9 @@ def print_result(result: Result, console: Console) -> None:
     if verification is not None:
         said = f"Verified: {verification['verdict']}"
     console.print(f"found in {result.seconds:.0f} s. {said}", highlight=False, markup=False)
+    if policy.provenance.get("lookahead", {}) is None:
+        skipped = "Looking ahead was left out: too long here. --lookahead SECONDS allows it."
+        console.print(skipped, highlight=False, markup=False)
     if result.out is not None:
         _print_files(result.out, console)
 

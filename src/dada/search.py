@@ -27,12 +27,13 @@ from dada.data import Batch, Part, Split, batches, resized_crops
 from dada.engine import ALONE, Captured, Ranks, kernels_for, plain_kernels
 from dada.hypergradient import HYPERGRADIENTS, Cost, trainable_weights, virtual_val_grad
 from dada.models import check_logits, without_noise
+from dada.parameters import PolicyParameters
 from dada.pixel_effects import pixel_effects
 from dada.policy import Policy
 from dada.runlog import RunLog, versions
 from dada.scores import judge_model
 from dada.search_state import SearchState
-from dada.space import Draw
+from dada.space import Draw, SearchSpace
 
 EVALUATED = 1000  # validation images looked at after an epoch, for the progress bar
 LEAST_SURPRISE = 0.05  # keeps the cosine of an image that is already right from exploding
@@ -43,6 +44,9 @@ class SearchResult:
     """What a search found, and what it saw on the way."""
 
     policy: Policy
+    parameters: PolicyParameters  # what the policy was made of
+    space: SearchSpace
+    goodness_O: Tensor | None  # what each step's evidence says of every operation; more is better
     history: list[dict[str, Any]]  # one entry per epoch
     seconds: float
 
@@ -288,6 +292,9 @@ def search(
             on_epoch(metrics, epochs)
     return SearchResult(
         policy=state.policy(provenance | {"epochs": epochs}),
+        parameters=state.learned,
+        space=state.space,
+        goodness_O=None if state.evidence is None else state.evidence.goodness_O().cpu(),
         history=history,
         seconds=before + time.perf_counter() - start,
     )

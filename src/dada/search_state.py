@@ -116,9 +116,10 @@ class SearchState(nn.Module):
         }
 
     def restore(self, saved: dict[str, Any]) -> None:
-        self.load_state_dict(saved["modules"])
-        self.weight_optimizer.load_state_dict(saved["weight_optimizer"])
-        self.policy_optimizer.load_state_dict(saved["policy_optimizer"])
+        with self.lane:
+            self.load_state_dict(saved["modules"])
+            self.weight_optimizer.load_state_dict(saved["weight_optimizer"])
+            self.policy_optimizer.load_state_dict(saved["policy_optimizer"])
         for generator, position in zip((self.order, self.noise), saved["generators"], strict=True):
             generator.set_state(position.cpu())
         self.lane.random = [position.cpu() for position in saved["global_generators"]]

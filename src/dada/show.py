@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 from torch import Tensor
 
+from dada.augment import on_pictures
 from dada.policy import Policy, SubPolicy
 from dada.report.gallery import in_words
 from dada.report.samples import read_samples
@@ -83,12 +84,12 @@ def contact_sheet(
     pen = ImageDraw.Draw(sheet)
     for r, subpolicy in enumerate(ranked or [SubPolicy(1.0, ())]):
         only_this = Policy((SubPolicy(1.0, subpolicy.ops),), policy.space)
-        transform = only_this.transform(seed=seed + r)
+        augmented = on_pictures(only_this, seed + r)
         image = images[r % len(images)]
         top = gap + r * row_height
         _write_label(pen, (12, top + 4), policy, subpolicy, label_width - 30)
         for c in range(columns + 1):
-            shown = image if c == 0 else transform(image)
+            shown = image if c == 0 else augmented(image)
             left = label_width + c * (cell + gap) + (apart if c else 0)
             fitted = _fit(shown, cell)
             sheet.paste(fitted, (left + (cell - fitted.width) // 2, top))

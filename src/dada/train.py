@@ -30,6 +30,7 @@ from dada.scores import Scores, judge_model
 from dada.train_state import TrainState
 
 SECONDS_BETWEEN_CHECKPOINTS = 20.0
+TRAININGS_ON_A_CARD, SMALL_SIDE = 3, 64  # more of them gain nothing (benchmarks/train.py)
 
 OnEpoch = Callable[[dict[str, Any], int], None]
 K = TypeVar("K")
@@ -219,6 +220,12 @@ class Place:
                 state.precision,
                 state.ranks,
             )
+
+
+def at_once_for(device: torch.device, image_size: tuple[int, int]) -> int:
+    """How many trainings share a device: a few small ones on a card, large ones fill it alone."""
+    on_a_card = TRAININGS_ON_A_CARD if max(image_size) <= SMALL_SIDE else 1
+    return on_a_card if device.type == "cuda" else 1
 
 
 def train_step(state: TrainState, images_BCHW: Tensor, labels_B: Tensor, lr: Tensor) -> Tensor:

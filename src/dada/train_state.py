@@ -116,8 +116,10 @@ class TrainState(nn.Module):
         }
 
     def restore(self, saved: dict[str, Any]) -> None:
-        self.load_state_dict(saved["modules"])
-        self.optimizer.load_state_dict(saved["optimizer"])
+        """To be called between two turns."""
+        with self.lane:
+            self.load_state_dict(saved["modules"])
+            self.optimizer.load_state_dict(saved["optimizer"])
         for generator, position in zip((self.order, self.noise), saved["generators"], strict=True):
             generator.set_state(position.cpu())
         self.lane.random = [position.cpu() for position in saved["global_generators"]]

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 SHIPPED_SPACES = ("paper", "strength", "wide")  # others are registered in this process only
 MOST_BYTES_COPIED = 2**30
-TRAININGS_ON_A_CARD = 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,7 +101,9 @@ def default_at_once(device: torch.device, image_size: tuple[int, int]) -> int:
         if hasattr(os, "sched_getaffinity"):  # a container may have fewer than the machine
             return len(os.sched_getaffinity(0))
         return os.cpu_count() or 1
-    return TRAININGS_ON_A_CARD if max(image_size) <= 64 else 1
+    from dada.train import at_once_for
+
+    return at_once_for(device, image_size)
 
 
 def run_trials(

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from typing import Any
 
 import torch
 
-# A layer's kernels take seconds to compile once, and save about a millisecond in a step.
+# A layer's kernels take seconds to compile once, and save about a millisecond in a step; to try
+# all of cuDNN's takes half a minute.
 STEPS_WORTH_COMPILING = 2000
+STEPS_WORTH_TRYING = 20_000
 
 _plain_kernels: ContextVar[bool] = ContextVar("plain_kernels", default=False)
 
@@ -40,10 +42,12 @@ def tried_convolutions() -> Iterator[None]:
 def kernels_for(steps: int) -> AbstractContextManager[Any]:
     """Around a run of that many steps: the fastest kernels, where the time to get them will pay.
 
-    A network of 3x3 convolutions 160 to 640 wide (WRN-28-10) trains 8% faster with the best ones
-    than with those that cuDNN guesses (benchmarks/train.py).
+    WRN-28-10 trains 8% faster with the best convolutions than with those that cuDNN guesses
+    (benchmarks/train.py).
     """
-    return plain_kernels() if steps < STEPS_WORTH_COMPILING else tried_convolutions()
+    if steps < STEPS_WORTH_COMPILING:
+        return plain_kernels()
+    return nullcontext() if steps < STEPS_WORTH_TRYING else tried_convolutions()
 
 
 def wants_plain_kernels() -> bool:

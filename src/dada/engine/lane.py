@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -54,11 +54,16 @@ class Lane:
     as it was. So several may take turns, and none notices the others.
     """
 
+    # CUDA graphs read the position of the global random numbers from one place on the card. The
+    # next that draws from there waits until the last one has read it.
+    last_drawn: ClassVar[dict[torch.device, torch.cuda.Event]] = {}
+
     def __init__(
         self, device: torch.device, precision: Precision, seed: int, elements: int
     ) -> None:
         """`elements` is how many numbers a batch of images holds."""
         self.device, self.precision, self.elements = device, precision, elements
+        self.draws = False  # from torch's global random numbers: seen after the first turn
         self.stream: torch.cuda.Stream | None = None
         if device.type == "cuda":
             # A graph cannot be recorded on the default stream.
@@ -78,8 +83,13 @@ class Lane:
         self.turn.enter_context(few_threads(self.device, self.elements))
         self.outside = random_state(self.device)
         set_random_state(self.random, self.device)
+        if self.draws and self.stream is not None and self.device in Lane.last_drawn:
+            self.stream.wait_event(Lane.last_drawn[self.device])
 
     def __exit__(self, *problem: object) -> None:
-        self.random = random_state(self.device)
+        before, self.random = self.random, random_state(self.device)
+        self.draws |= any(not torch.equal(a, b) for a, b in zip(before, self.random, strict=True))
+        if self.draws and self.stream is not None:
+            Lane.last_drawn[self.device] = self.stream.record_event()
         set_random_state(self.outside, self.device)
         self.turn.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Callable
 
@@ -15,7 +16,15 @@ from dada.models.shakeshake import ShakeShakeNet
 from dada.models.small import Small
 from dada.models.wideresnet import WideResNet
 
-__all__ = ["BUILDERS", "NAMES", "build", "check_logits", "default_model", "without_noise"]
+__all__ = [
+    "BUILDERS",
+    "NAMES",
+    "build",
+    "check_logits",
+    "default_model",
+    "untrained",
+    "without_noise",
+]
 
 Builder = Callable[[re.Match[str], int, int, tuple[int, int]], nn.Module]
 """(match of the name, num_classes, channels, image_size) -> network"""
@@ -82,6 +91,15 @@ def build(
             torch.random.default_generator.manual_seed(seed)
             return builder(match, num_classes, channels, image_size)
     raise ValueError(f"model {name!r}: no such model; known are {', '.join(NAMES)}")
+
+
+def untrained(
+    model: str | nn.Module, num_classes: int, channels: int, image_size: tuple[int, int]
+) -> Callable[[int], nn.Module]:
+    """seed -> a network of that name, or a copy of that network, which begins as it does."""
+    if isinstance(model, nn.Module):
+        return lambda seed: copy.deepcopy(model)
+    return lambda seed: build(model, num_classes, channels, image_size, seed=seed)
 
 
 def default_model(device_type: str, image_size: tuple[int, int]) -> str:

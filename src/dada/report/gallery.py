@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from PIL import Image
 
+from dada.augment import on_pictures
 from dada.policy import Policy, PolicyOp, SubPolicy
 from dada.report.markup import Html, fill, join, section
 from dada.report.plots import bar
@@ -50,12 +51,12 @@ def picture(image: Image.Image, words: str) -> Html:
 
 def _pairs(samples: list[Sample], policy: Policy, seed: int) -> Html:
     """Before above after, for every sample."""
-    transform = policy.transform(seed=seed)
+    augmented = on_pictures(policy, seed)
     return join(
         fill(
             '<span class="pair">$before$after</span>',
             before=picture(sample.image.copy(), f"{sample.label}, before"),
-            after=picture(transform(sample.image).copy(), f"{sample.label}, after"),
+            after=picture(augmented(sample.image), f"{sample.label}, after"),
         )
         for sample in samples
     )

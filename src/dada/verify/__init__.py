@@ -1,7 +1,6 @@
 """Is the policy that was found worth anything here? Short trainings decide, before a user does.
 
-candidates.py  the policies that cost no search, and how long a short training is
-budget.py      what a training costs, by counting, and so how many there may be
+candidates.py  the policies that cost no search
 plan.py        which candidates, in which rounds, with how many seeds
 rounds.py      the rounds, the fresh pairs at the end, and what they allow to be said
 trainings.py   the trainings themselves, and what is on disk of them
@@ -24,11 +23,12 @@ from torch import nn
 from dada import baselines
 from dada.config import SearchConfig, TrainConfig
 from dada.data import Split
+from dada.nominal import forward_operations, training_seconds
 from dada.policy import Policy
 from dada.runlog import RunLog
+from dada.short import short_config, shorten
 from dada.space import SearchSpace
-from dada.verify.budget import forward_operations, training_seconds
-from dada.verify.candidates import free_policies, short_config, shorten
+from dada.verify.candidates import free_policies
 from dada.verify.plan import LEAST_TRAININGS, Plan, plan_for
 from dada.verify.rounds import AGAINST, Outcome, decide
 from dada.verify.trainings import OnTraining, Trainings

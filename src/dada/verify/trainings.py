@@ -12,11 +12,12 @@ import torch
 from torch import nn
 
 from dada.compare.records import Records
-from dada.compare.trials import Setting, Trial, default_at_once, run_trials
+from dada.compare.trials import Setting, Trial, run_trials
 from dada.config import TrainConfig
 from dada.data import Split
 from dada.policy import Policy
 from dada.runlog import RunLog
+from dada.train import at_once_for
 
 FOLDER = "verification"  # of the run directory
 BUILT_AHEAD = 32  # networks for one card; each keeps its weights there until all have ended
@@ -55,8 +56,7 @@ class Trainings:
         self.setting = Built(split=split, build=build, device=device)
         self.settled, self.total, self.on_training = settled, total, on_training
         # On a CPU one: these are short, and a process takes seconds to start.
-        shared = default_at_once(device, split.image_size) if device.type == "cuda" else 1
-        self.at_once = at_once or shared
+        self.at_once = at_once or at_once_for(device, split.image_size)
         self.records = None if run is None else Records(run.path / FOLDER, list(settled))
         self.done = 0
         self.seconds_before = 0.0  # of trainings that an earlier session made

@@ -1,0 +1,262 @@
+"""Looking ahead: every end has the same beginning, and what is concluded from them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import dada
+from dada import Policy, baselines, lookahead
+from dada.config import TrainConfig
+from dada.data import Split, load, reduce, split_off_validation
+from dada.lookahead import Run, Seen, arms_of, concluded, look_ahead, see
+from dada.parameters import PolicyParameters
+from dada.runlog import RunLog
+from dada.search import SearchResult
+from dada.space import SearchSpace
+from dada.train import train
+
+CPU = torch.device("cpu")
+SPACE = SearchSpace.named("paper")
+UNIFORM = baselines.uniform(SPACE)
+SHORT = TrainConfig(epochs=4, batch_size=16)
+ENOUGH = 2.0  # for two of the runs that `quick` makes
+
+
+@pytest.fixture(scope="module")
+def split() -> Split:
+    return split_off_validation(reduce(load("digits"), 96, 0), 0.5, 0)
+
+
+def network(seed: int) -> nn.Module:
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        layers = [nn.Conv2d(1, 6, 3, stride=2), nn.BatchNorm2d(6), nn.ReLU(), nn.Dropout(0.2)]
+        return nn.Sequential(*layers, nn.Flatten(), nn.Linear(6 * 3 * 3, 10))
+
+
+def a_run(split: Split, arms: dict[str, Policy], seed: int = 1) -> Run:
+    return Run(
+        split=split,
+        network=network(seed),
+        trunk=UNIFORM,
+        arms=arms,
+        config=SHORT,
+        seed=seed,
+        device=CPU,
+    )
+
+
+def ends(split: Split, arms: dict[str, Policy], seed: int = 1) -> dict[str, Any]:
+    [(_, scores)] = look_ahead([a_run(split, arms, seed)])
+    return scores
+
+
+def test_the_end_under_the_policy_of_the_beginning_is_a_plain_training(split):
+    scores = ends(split, {"Rotate": arms_of(SPACE)["Rotate"], "uniform": UNIFORM})
+    plain = train(
+        split, network(1), UNIFORM, SHORT, seed=1, device=CPU, judge=split.val
+    )  # judged on the same images
+    assert scores["uniform"] == plain.scores
+    assert scores["Rotate"] != plain.scores
+
+
+def test_an_end_does_not_depend_on_those_before_it(split):
+    arms = arms_of(SPACE) | {"none": Policy.load("none")}
+    some = {name: arms[name] for name in ("Invert", "none", "Rotate")}
+    together = ends(split, some)
+    backwards = ends(split, dict(reversed(some.items())))
+    assert together == backwards
+    assert together["Rotate"] == ends(split, {"Rotate": arms["Rotate"]})["Rotate"]
+    assert len({s.loss for s in together.values()}) == 3
+
+
+def test_runs_that_take_turns_end_as_each_alone(split):
+    arms = {name: arms_of(SPACE)[name] for name in ("Invert", "Color")}
+    runs = [a_run(split, arms, seed) for seed in (1, 2)]
+    assert {run.seed: scores for run, scores in look_ahead(runs, 2)} == {
+        seed: ends(split, arms, seed) for seed in (1, 2)
+    }
+
+
+# --- what is concluded --------------------------------------------------------------------------
+
+
+def losses(effect: dict[str, float], noise: float, runs: int = 4, seed: int = 0) -> Seen:
+    """Every run has a level of its own, which says nothing of any operation."""
+    generator = torch.Generator().manual_seed(seed)
+    level = torch.randn(runs, generator=generator)
+    return Seen(
+        loss={
+            op.name: (
+                level - effect.get(op.name, 0.0) + noise * torch.randn(runs, generator=generator)
+            ).tolist()
+            for op in SPACE.ops
+        }
+    )
+
+
+def scores_of(seen: Seen) -> dict[str, float]:
+    return dict(zip(seen.loss, seen.scores_O().tolist(), strict=True))
+
+
+def test_what_lowers_the_loss_scores_high_and_what_raises_it_low():
+    scores = scores_of(losses({"Rotate": 0.3, "Color": 0.05, "Invert": -0.5}, noise=0.005))
+    assert scores["Rotate"] > scores["Color"] > 0.5
+    assert scores["Invert"] < -2
+    neutral = [s for name, s in scores.items() if name not in ("Rotate", "Color", "Invert")]
+    assert max(map(abs, neutral)) < 1
+    assert max(map(abs, scores.values())) <= 3
+
+
+def test_of_pure_noise_nearly_nothing_is_left():
+    """A score of 0.5 would make an operation 1.6 times as likely as another."""
+    seen = [s for seed in range(50) for s in scores_of(losses({}, 0.1, seed=seed)).values()]
+    assert sum(abs(s) > 0.5 for s in seen) / len(seen) < 0.05
+    assert sum(s == 0 for s in seen) / len(seen) > 0.6
+
+
+def test_a_wild_operation_does_not_hide_the_others():
+    seen = losses({"Color": -0.05}, noise=0.005)
+    wild = {**seen.loss, "Invert": [3.0, 9.0, 1.0, 6.0]}
+    assert scores_of(Seen(loss=wild))["Color"] < -1
+
+
+def test_better_operations_become_likelier_and_magnitudes_stay():
+    parameters = PolicyParameters(SPACE.num_subpolicies, 2)
+    with torch.no_grad():
+        parameters.magnitude_NK.uniform_(0, 1, generator=torch.Generator().manual_seed(0))
+    before = parameters.to_policy(SPACE, provenance={"name": "x"})
+    found = SearchResult(
+        policy=before,
+        parameters=parameters,
+        space=SPACE,
+        goodness_O=None,
+        history=[],
+        seconds=0.0,
+    )
+    after = concluded(found, losses({"Rotate": 0.3, "Invert": -0.3}, noise=0.01))
+    rate = after.op_probabilities()
+    assert max(rate, key=lambda name: rate[name]) == "Rotate" and rate["Rotate"] > 0.3
+    assert min(rate, key=lambda name: rate[name]) == "Invert" and rate["Invert"] < 0.01
+    for one, other in zip(before.subpolicies, after.subpolicies, strict=True):
+        assert [s.magnitude for s in one.ops] == [s.magnitude for s in other.ops]
+    assert after.provenance["name"] == "x" and after.provenance["lookahead"]["runs"] == 4
+
+
+def test_where_it_cannot_tell_the_search_is_believed():
+    """And only there: of Rotate and Invert it knows better."""
+    seen = losses({"Rotate": 0.3, "Invert": -0.3}, noise=0.01)
+    wrong = {"Rotate": -2.0, "Invert": 2.0, "Color": 2.0, "Cutout": -2.0}
+    else_O = torch.tensor([wrong.get(op.name, 0.0) for op in SPACE.ops], dtype=torch.float64)
+    scores = dict(zip(seen.loss, seen.scores_O(else_O).tolist(), strict=True))
+    assert scores["Rotate"] > 2 and scores["Invert"] < -2
+    assert scores["Color"] > 1 and scores["Cutout"] < -1
+
+
+# --- how it is carried out ----------------------------------------------------------------------
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    monkeypatch.setattr(lookahead, "STEPS", {"cpu": 3})
+    monkeypatch.setattr("dada.short.LEAST_EPOCHS", 2)
+
+
+def looked(split: Split, **changes: Any) -> Seen:
+    given = {"budget": ENOUGH, "exchange": True, "seed": 3, "device": CPU} | changes
+    return see(split, network, SPACE, TrainConfig(), **given)
+
+
+def test_halves_are_exchanged_only_where_chance_made_them(split, quick, monkeypatch):
+    asked: list[Run] = []
+    real = lookahead.look_ahead
+
+    def noted(runs: list[Run], at_once: int) -> Any:
+        asked.extend(runs)
+        return real(runs, at_once)
+
+    monkeypatch.setattr(lookahead, "look_ahead", noted)
+    looked(split, exchange=True)
+    looked(split, exchange=False)
+    judged_on = [run.split.val is split.val for run in asked]
+    assert judged_on == [True, False, True, True]
+    assert asked[1].split.train is split.val
+
+
+def test_a_larger_budget_buys_more_runs_within_limits(split, quick, monkeypatch):
+    monkeypatch.setattr(lookahead, "training_seconds", lambda *given: 1.0)
+    each = 8.0  # one shared epoch and fifteen ends of one, where a whole schedule has two
+    for runs, budget in ((0, 0.9), (2, 1.01), (2, 2.5), (3, 3.01), (8, 100)):
+        assert looked(split, budget=budget * each).runs == runs
+
+
+def test_a_killed_look_ahead_goes_on(split, quick, tmp_path):
+    whole = looked(split)
+    ended = []
+
+    def stop(done: int, total: int) -> None:
+        ended.append((done, total))
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        looked(split, run=RunLog(tmp_path / "run"), on_run=stop)
+    assert ended == [(1, 2)]
+    ended.clear()
+    again = looked(
+        split,
+        run=RunLog(tmp_path / "run", resume=True),
+        on_run=lambda done, total: ended.append((done, total)),
+    )
+    assert again == whole and ended == [(2, 2)]
+
+
+def test_everything_is_finite_and_in_the_order_of_the_space(split, quick):
+    seen = looked(split)
+    assert list(seen.loss) == [op.name for op in SPACE.ops]
+    assert all(math.isfinite(x) for each in seen.loss.values() for x in each)
+    without = SearchSpace.named("paper", exclude=["Invert"])
+    fewer = see(
+        replace(split, test=None), network, without, TrainConfig(),
+        budget=ENOUGH, exchange=False, seed=0, device=CPU,
+    )  # fmt: skip
+    assert "Invert" not in fewer.loss and len(fewer.loss) == 14
+
+
+# --- as a part of a search ----------------------------------------------------------------------
+
+
+def searched(split: Split, out: Any, **changes: Any) -> dada.Result:
+    data, val = ((p.images_NCHW, p.labels_N) for p in (split.train, split.val))
+    given = {"epochs": 1, "batch_size": 16, "seed": 0, "device": "cpu", "lookahead": ENOUGH}
+    return dada.search(data, val, network(0), out=out, **given | changes)
+
+
+def test_a_search_that_is_killed_while_it_looks_ahead_ends_as_one_that_was_not(
+    split, quick, tmp_path
+):
+    def stop(done: int, total: int) -> None:
+        raise KeyboardInterrupt
+
+    whole = searched(split, tmp_path / "whole")
+    assert whole.policy.provenance["lookahead"]["runs"] == 2
+    with pytest.raises(KeyboardInterrupt):
+        searched(split, tmp_path / "run", on_lookahead=stop)
+    assert Policy.load(tmp_path / "run").provenance.get("lookahead") is None
+    searched(split, tmp_path / "run", resume=True)
+    policies = [(tmp_path / name / "policy.json").read_bytes() for name in ("whole", "run")]
+    assert policies[0] == policies[1]
+
+
+def test_without_time_for_two_runs_the_search_is_left_as_it_is(split, quick, tmp_path):
+    short = searched(split, tmp_path / "short", lookahead=1e-6).policy
+    off = searched(split, tmp_path / "off", lookahead=0).policy
+    assert short.provenance["lookahead"] is None and "lookahead" not in off.provenance
+    assert short.subpolicies == off.subpolicies
+    with pytest.raises(ValueError, match="lookahead should be 0 or more seconds, got -1"):
+        searched(split, tmp_path / "bad", lookahead=-1.0)
