@@ -113,11 +113,10 @@ def main() -> None:
 def table(results: dict[str, dict[str, list[float]]]) -> list[dict[str, Any]]:
     """Searches are the unit: the mean of each one's trainings, against uniform on the same."""
     rows = []
-    for name in next(iter(results.values()), {}):
-        means = [statistics.mean(found[name]) for found in results.values()]
-        gains = [
-            m - statistics.mean(f["uniform"]) for m, f in zip(means, results.values(), strict=True)
-        ]
+    for name in dict.fromkeys(name for found in results.values() for name in found):
+        tried = [found for found in results.values() if name in found]
+        means = [statistics.mean(found[name]) for found in tried]
+        gains = [m - statistics.mean(f["uniform"]) for m, f in zip(means, tried, strict=True)]
         rows.append(
             {
                 "policy": name,

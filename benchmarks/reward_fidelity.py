@@ -11,8 +11,9 @@ short trainings
           matrix and its negative), so that every training tells of every operation: an effect
           is the mean of the 16 trainings with it minus that of the 16 without
 look ahead
-          the second half of a training, repeated with each operation alone (dada.lookahead), on
-          one half of the images, judged on the other, and exchanged; `--runs` of them
+          the second half of a training, repeated with each operation alone, as long as a search
+          does it (dada.lookahead), on one half of the images, judged on the other, and exchanged;
+          `--runs` of them
 
 Spearman's rank correlation of each with the mean truth of all seeds, and between seeds. Every seed
 has its own images, halves and initial weights. What is already in the file is not run again.
@@ -42,7 +43,7 @@ from dada.config import BASES, Base, TrainConfig, search_config
 from dada.data import Part, Split, load, reduce, split_off_validation
 from dada.engine import resolve_device
 from dada.evidence import RunningMean
-from dada.lookahead import Run, arms_of, look_ahead
+from dada.lookahead import Run, arms_of, look_ahead, schedule
 from dada.scores import Scores
 from dada.search import read_steps, search_step
 from dada.search_state import SearchState
@@ -159,10 +160,10 @@ def short_trainings(bench: Bench, split: Split, seed: int, epochs: int) -> dict[
 
 
 def ahead(
-    bench: Bench, split: Split, seed: int, epochs: int, count: int, banded: bool
+    bench: Bench, split: Split, seed: int, count: int, banded: bool
 ) -> dict[str, dict[str, list[float]]]:
     """Accuracy and minus the loss of every arm, run by run."""
-    config = TrainConfig(epochs=epochs, batch_size=bench.batch, base=bench.base)
+    split, config = schedule(split, TrainConfig(base=bench.base), seed, bench.device)
     arms = arms_of(SPACE) | {"none": Policy.load("none"), "uniform": UNIFORM}
     if banded:
         arms |= banded_arms()
@@ -217,7 +218,7 @@ def measure(
     begun = time.perf_counter()
     if wanted("ahead", "look ahead, raw"):
         banded = seed < args.banded_seeds
-        raw = ahead(bench, split, seed, args.ahead_epochs, args.runs, banded)
+        raw = ahead(bench, split, seed, args.runs, banded)
         found["look ahead, raw"] = raw
         for reading, by_arm in raw.items():
             found[f"look ahead, {reading}"] = {n: float(np.mean(by_arm[n])) for n in NAMES}
@@ -293,7 +294,6 @@ def main() -> None:
     parser.add_argument("--image-size", type=int, default=None)
     parser.add_argument("--epochs", type=int, default=100, help="of a training for the truth")
     parser.add_argument("--short-epochs", type=int, default=40)
-    parser.add_argument("--ahead-epochs", type=int, default=100, help="of a whole schedule")
     parser.add_argument("--runs", type=int, default=4, help="of looking ahead")
     parser.add_argument("--banded-seeds", type=int, default=4, help="that try strengths, too")
     parser.add_argument("--steps", type=int, default=320, help="of the one-step search")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import statistics
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -96,17 +97,43 @@ def cifar10_table() -> str:
     return "\n".join(lines) + "\n"
 
 
-def fidelity_table() -> str:
+def fidelity_table(data: str) -> str:
     lines = [
         "| signal | with truth | lowest, highest seed | averaged over seeds | between seeds |",
         "|---|---|---|---|---|",
     ]
-    for row in _result("reward-fidelity-digits")["correlations"]:
+    for row in _result(f"reward-fidelity-{data}")["correlations"]:
+        between = "" if row["between_seeds"] is None else f"{row['between_seeds']:.2f}"
         lines.append(
             f"| {row['signal']} | {row['with_truth']:.2f} "
             f"| {row['lowest']:.2f}, {row['highest']:.2f} | {row['averaged_over_seeds']:.2f} "
-            f"| {row['between_seeds']:.2f} |"
+            f"| {between} |"
         )
+    return "\n".join(lines) + "\n"
+
+
+def effects_table() -> str:
+    """What looking ahead saw of every operation on CIFAR-10, and what it did when trained alone."""
+    seeds = _result("reward-fidelity-cifar10")["seeds"]
+    loss = {seed: found["look ahead, loss"] for seed, found in seeds.items()}
+    mean = {name: sum(each[name] for each in loss.values()) / len(loss) for name in loss["0"]}
+    middle = {seed: statistics.median(each.values()) for seed, each in loss.items()}
+    lines = ["| operation | look ahead, by seed | alone, test accuracy |", "|---|---|---|"]
+    for name in sorted(mean, key=lambda name: -mean[name]):
+        seen = ", ".join(f"{each[name] - middle[seed]:+.3f}" for seed, each in loss.items())
+        lines.append(f"| {name} | {seen} | {seeds['0']['truth'][name]:+.2f} |")
+    return "\n".join(lines) + "\n"
+
+
+def shape_table(data: str) -> str:
+    result = _result(f"policy-shape-{data}")
+    lines = ["| policy | accuracy | minus `uniform`, by search |", "|---|---|---|"]
+    found = result["accuracy"].values()
+    for name in dict.fromkeys(name for each in found for name in each):
+        tried = [each for each in found if name in each]
+        accuracy = statistics.mean(statistics.mean(each[name]) for each in tried)
+        gains = (statistics.mean(each[name]) - statistics.mean(each["uniform"]) for each in tried)
+        lines.append(f"| {name} | {accuracy:.2f} | {', '.join(f'{g:+.2f}' for g in gains)} |")
     return "\n".join(lines) + "\n"
 
 
@@ -119,7 +146,13 @@ TABLES: dict[str, dict[str, Callable[[], str]]] = {
         "growth table": growth_table,
         "cifar10 table": cifar10_table,
     },
-    "docs/search-study.md": {"fidelity table": fidelity_table},
+    "docs/search-study.md": {
+        "digits table": lambda: fidelity_table("digits"),
+        "cifar10 table": lambda: fidelity_table("cifar10"),
+        "effects table": effects_table,
+        "cifar10 shapes": lambda: shape_table("cifar10"),
+        "digits shapes": lambda: shape_table("digits"),
+    },
 }
 
 

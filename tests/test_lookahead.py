@@ -191,7 +191,7 @@ def test_halves_are_exchanged_only_where_chance_made_them(split, quick, monkeypa
 
 def test_a_larger_budget_buys_more_runs_within_limits(split, quick, monkeypatch):
     monkeypatch.setattr(lookahead, "training_seconds", lambda *given: 1.0)
-    each = 8.0  # one shared epoch and fifteen ends of one, where a whole schedule has two
+    each = (1 + 15 * 2) / 3  # one shared epoch and fifteen ends of two, of a schedule of three
     for runs, budget in ((0, 0.9), (2, 1.01), (2, 2.5), (3, 3.01), (8, 100)):
         assert looked(split, budget=budget * each).runs == runs
 

@@ -50,6 +50,7 @@ def plain(num_classes):
 
 SHARED_RUNS = """
 import os
+from unittest import mock
 
 import torch
 
@@ -81,6 +82,7 @@ def train(model, **changes):
 
 def search(preset, **changes):
     settings = {"epochs": 4, "batch_size": 32, "lr": 0.02, "device": "cpu", "seed": 1}
+    settings["lookahead"] = 0
     found = dada.search(digits(), None, "torchrun_networks:plain", preset, **settings | changes)
     steps = [step for subpolicy in found.policy.subpolicies for step in subpolicy.ops]
     return {
@@ -101,6 +103,11 @@ def refused():
     return "not refused"
 
 
+def ahead():
+    with mock.patch.dict("dada.lookahead.STEPS", cpu=8), mock.patch("dada.short.LEAST_EPOCHS", 2):
+        return search("dada", lookahead=2.0, epochs=1)
+
+
 def unequal_start():
     torch.manual_seed(RANK)  # a script that forgot to seed: every process has its own weights
     return weights(train(Plain(10), epochs=1))
@@ -114,6 +121,7 @@ RUNS = {
     "batchnorm": lambda: weights(train("small")),
     "dada": lambda: search("dada", measure_from=0.0),
     "paper": lambda: search("paper"),
+    "ahead": ahead,
     "views": lambda: search("paper", estimator="gumbel", views=2, epochs=1, draws="batch"),
     "refused": refused,
     "unequal": unequal_start,
@@ -161,7 +169,7 @@ def shared(tmp_path_factory) -> tuple[dict[str, Any], dict[str, Any], dict[str, 
             patch.syspath_prepend(str(folder))
             patch.chdir(tmp_path_factory.mktemp("alone"))
             runs = importlib.import_module("shared_runs").RUNS
-            compared = ("plain", "clipped", "batchnorm", "dada", "paper", "views")
+            compared = ("plain", "clipped", "batchnorm", "dada", "paper", "ahead", "views")
             alone = {name: runs[name]() for name in compared}
         _, err = process.communicate(timeout=120)
     for name in ("shared_runs", "torchrun_networks"):
@@ -204,7 +212,7 @@ def test_with_batchnorm_they_are_near(shared):
     assert 1e-4 < apart < 0.5 and gap < 0.2
 
 
-@pytest.mark.parametrize("name", ["dada", "paper", "views"])
+@pytest.mark.parametrize("name", ["dada", "paper", "ahead", "views"])
 def test_two_processes_find_the_policy_of_one(shared, name):
     first, second, alone, _ = shared
     assert first[name] == second[name]

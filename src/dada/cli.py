@@ -134,7 +134,7 @@ def search(
     ] = False,
     lookahead: Annotated[
         float | None,
-        typer.Option(help="Seconds of looking ahead, roughly; default 60, 0: none."),
+        typer.Option(help="Seconds of looking ahead, roughly; default 40, GPU 60; 0: none."),
     ] = None,
     verify_budget: Annotated[
         float, typer.Option(help="Seconds of short trainings that check the policy; 0: none.")

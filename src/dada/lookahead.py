@@ -39,9 +39,11 @@ from dada.space import SPACES, SearchSpace
 from dada.train import Job, Length, Place, Turns, at_once_for, learning_rates_T, take_turns
 
 REPEATED = 0.5  # of the schedule, its end, in which an operation is alone
-STEPS = {"cpu": 200, "cuda": 600}  # of a whole schedule
+STEPS = {"cpu": 100, "cuda": 600}  # of a whole schedule
 IMAGES = {"cpu": 500, "cuda": 4000}  # to train on, at most
-BUDGET = 60.0  # seconds on a nominal machine
+BATCH = {"cpu": 64, "cuda": 128}
+STEPS_PER_EPOCH = 1  # at least: of few images large batches, or the ends differ by chance
+BUDGET = {"cpu": 40.0, "cuda": 60.0}  # seconds on a nominal machine
 FEWEST_RUNS, MOST_RUNS = 2, 8  # two may take twice the budget; one alone would have no error
 SCALE_IN_ERRORS = 3.0  # the scale of the effects is at least this many standard errors
 PRIOR_DEGREES = 4.0  # how many runs the typical error of all operations counts for
@@ -174,6 +176,21 @@ def _errors(noise_RO: Tensor) -> Tensor:
     return (moderated_O / len(noise_RO)).sqrt()
 
 
+def schedule(
+    split: Split, training: TrainConfig, seed: int, device: torch.device
+) -> tuple[Split, TrainConfig]:
+    """The images of a run, and how it is trained."""
+    kind = device.type
+    return shorten(
+        split,
+        replace(training, batch_size=BATCH[kind]),
+        seed=seed,
+        images=IMAGES[kind],
+        steps=STEPS[kind],
+        per_epoch=STEPS_PER_EPOCH,
+    )
+
+
 def see(
     split: Split,
     build: Callable[[int], nn.Module],
@@ -195,8 +212,7 @@ def see(
     for halves that chance has made. `build(seed)` gives a new network. With `run`, what has ended
     is written to its directory, and the same call goes on from there.
     """
-    kind = device.type
-    split, config = shorten(split, training, seed=seed, steps=STEPS[kind], images=IMAGES[kind])
+    split, config = schedule(split, training, seed, device)
     assert split.val is not None
     exchanged = replace(split, train=split.val, val=split.train)
     arms, trunk = arms_of(space), baselines.uniform(space)
@@ -214,8 +230,8 @@ def see(
             ranks=ranks,
         )
 
-    count = _affordable(a_run(0), BUDGET if budget is None else budget)
-    known = _on_disk(run, list(arms))
+    count = _affordable(a_run(0), BUDGET[device.type] if budget is None else budget)
+    known = ranks.same(_on_disk(run, list(arms)))
     left = [a_run(i) for i in range(count) if i not in known]
     at_once = 1 if ranks.world > 1 else at_once_for(device, split.image_size)
     for one, scores in look_ahead(left, at_once):
@@ -266,14 +282,16 @@ def improved(
 def concluded(found: SearchResult, seen: Seen) -> Policy:
     """The policy of a search, with sub-policies of better operations likelier.
 
-    Where looking ahead cannot tell, what the search saw counts. Magnitudes stay as it found them.
-    Operations fire as often as they did while all this was measured: to let the better ones fire
-    more often changed nothing (docs/search-study.md).
+    Where looking ahead cannot tell, an operation that the search saw do harm is believed to; of
+    what helps, single steps know too little. Magnitudes stay as the search found them. Operations
+    fire as often as they did while all this was measured: to let the better ones fire more often
+    changed nothing (docs/search-study.md).
     """
     space, parameters = found.space, found.parameters
     if not seen.runs:
         return replace(found.policy, provenance={**found.policy.provenance, "lookahead": None})
-    score_O = seen.scores_O(found.goodness_O)
+    harm_O = None if found.goodness_O is None else found.goodness_O.clamp(max=0)
+    score_O = seen.scores_O(harm_O)
     score_NK = score_O[space.op_index_NK].to(parameters.subpolicy_logits_N)
     parameters.subpolicy_logits_N.copy_(score_NK.sum(1))
     parameters.apply_prob_NK.fill_(0.5)

@@ -16,11 +16,13 @@ STEPS_PER_EPOCH = 10  # wanted of small data sets, which else would have one or 
 WARMUP = 0.1  # largest part of a short training
 
 
-def short_config(base: TrainConfig, images: int, *, steps: int = STEPS) -> TrainConfig:
-    """`base` for a training of about `steps` steps on that many images."""
+def short_config(
+    base: TrainConfig, images: int, *, steps: int = STEPS, per_epoch: int = STEPS_PER_EPOCH
+) -> TrainConfig:
+    """`base` for a training of about `steps` steps on that many images, at least a few an epoch."""
     if images < 1 or steps < 1:
         raise ValueError(f"images and steps should be 1 or more, got {images} and {steps}")
-    batch = min(base.batch_size, LARGEST_BATCH, max(SMALLEST_BATCH, images // STEPS_PER_EPOCH))
+    batch = min(base.batch_size, LARGEST_BATCH, max(SMALLEST_BATCH, images // per_epoch))
     steps_per_epoch = max(1, images // min(batch, images))
     epochs = max(LEAST_EPOCHS, -(-steps // steps_per_epoch))
     return replace(
@@ -33,10 +35,13 @@ def short_config(base: TrainConfig, images: int, *, steps: int = STEPS) -> Train
 
 
 def shorten(
-    split: Split, base: TrainConfig, *, seed: int, steps: int = STEPS, images: int = MOST_IMAGES
+    split: Split, base: TrainConfig, *, seed: int, images: int = MOST_IMAGES, **how: int
 ) -> tuple[Split, TrainConfig]:
-    """What to train on and how, for short trainings: at most so many images, many times."""
+    """What to train on and how, for short trainings: at most so many images, many times.
+
+    `how` are the other arguments of `short_config`.
+    """
     most = max(images, MOST_IMAGES_OF_A_CLASS * split.num_classes)
     if len(split.train) > most:
         split = reduce(split, most, seed)
-    return split, short_config(base, len(split.train), steps=steps)
+    return split, short_config(base, len(split.train), **how)

@@ -63,6 +63,9 @@ def operations(run: Run) -> Html | None:
         words += f" The tick marks where all began: {level:.1%}."
     if over_time:
         words += " The small curves run over the epochs of the search."
+    ahead = number(mapping(policy.provenance.get("lookahead")).get("runs"))
+    if ahead:
+        words += f" Looking ahead {ahead:.0f} times then decided how likely each is."
     return section(
         "operations",
         "Operations",

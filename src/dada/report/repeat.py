@@ -22,6 +22,7 @@ FLAGS = (
     "magnitudes",
     "hypergradient",
     "fixed_validation",
+    "lookahead",
     "epochs",
     "batch_size",
     "lr",

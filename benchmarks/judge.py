@@ -1,0 +1,201 @@
+"""The judge: are policies that a search found better than free ones, on images never seen?
+
+    python benchmarks/judge.py DATA --train 4000 [--model wrn40_2] [--out results/judge-....json]
+
+Every policy is trained from scratch on all `--train` images and tested on the test images, which
+no search and no verification looks at. Searches are the unit: the mean of each one's trainings.
+
+    dada              the default preset, `--searches` seeds, `--trainings` trainings of each
+    paper, relax      the paper's preset with its own estimator, likewise
+    paper, gumbel     the same with Gumbel-Softmax
+    uniform, init, trivialaugment, dada-cifar10
+                      as many trainings as all of one preset's searches have together
+    randaugment       likewise, with n in 1, 2 and m in 0.3, 0.5, 0.7 chosen on validation images
+
+The difference to `dada` comes with Welch's 95% interval: the spread between searches on one side,
+between trainings on the other. What is in the file is not run again, so a study may be stopped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from measure import machine, print_table
+from scipy.stats import t as student
+
+import dada
+from dada import Policy, models
+from dada.config import BASES, Base, TrainConfig
+from dada.data import Part, Split, load, reduce, split_off_validation
+from dada.engine import resolve_device
+from dada.train import Job, at_once_for, train_many
+
+PRESETS: dict[str, dict[str, Any]] = {
+    "dada": {"preset": "dada"},
+    "paper, relax": {"preset": "paper"},
+    "paper, gumbel": {"preset": "paper", "estimator": "gumbel"},
+}
+FREE = ("uniform", "init", "trivialaugment", "dada-cifar10")
+RANDAUGMENT = [f"randaugment:{n},{m}" for n in (1, 2) for m in (0.3, 0.5, 0.7)]
+CHOOSING = 2  # trainings of each RandAugment on half of the images
+
+
+@dataclass(frozen=True)
+class Judge:
+    """What all trainings share, and the file they go to."""
+
+    whole: Split
+    test: Part
+    config: TrainConfig
+    model: str
+    device: torch.device
+    at_once: int
+    found: dict[str, Any]
+    out: Path | None
+
+    def save(self) -> None:
+        if self.out is not None:
+            self.out.write_text(json.dumps({"machine": machine(), **self.found}, indent=1) + "\n")
+
+    def search(self, name: str, seed: int) -> Policy:
+        held = self.found["searches"].get(f"{name} {seed}")
+        if held is None:
+            data = self.whole.train.batch(torch.arange(len(self.whole.train)))
+            begun = time.perf_counter()
+            result = dada.search(
+                data, model=self.model, seed=seed, base=self.config.base, **PRESETS[name]
+            )
+            seconds = time.perf_counter() - begun
+            held = {"policy": json.loads(result.policy.to_json()), "seconds": seconds}
+            self.found["searches"][f"{name} {seed}"] = held
+            print(f"{name} {seed}: searched in {seconds:.0f} s", flush=True)
+            self.save()
+        return Policy.from_json(json.dumps(held["policy"]))
+
+    def train(self, wanted: list[tuple[str, Policy, int]], split: Split, judge: Part) -> None:
+        """(name, policy, seed) -> accuracy in percent, those that are not known yet."""
+        shape = self.whole.num_classes, self.whole.channels, self.whole.image_size
+        names: dict[int, tuple[str, int]] = {}
+        jobs = []
+        for name, policy, seed in wanted:
+            if str(seed) in self.found["accuracy"].setdefault(name, {}):
+                continue
+            job = Job(
+                split=split,
+                model=models.build(self.model, *shape, seed=seed),
+                policy=policy,
+                config=self.config,
+                seed=seed,
+                device=self.device,
+                judge=judge,
+            )
+            jobs.append(job)
+            names[id(job)] = (name, seed)
+        for job, result in train_many(jobs, self.at_once):
+            name, seed = names[id(job)]
+            self.found["accuracy"][name][str(seed)] = 100 * result.scores.accuracy
+            print(f"{name}, seed {seed}: {100 * result.scores.accuracy:.2f}", flush=True)
+            self.save()
+
+    def best_randaugment(self) -> str:
+        split = split_off_validation(self.whole, 0.5, 0)
+        assert split.val is not None
+        choosing = [
+            (f"choosing {name}", Policy.load(name), seed)
+            for name in RANDAUGMENT
+            for seed in range(CHOOSING)
+        ]
+        self.train(choosing, split, split.val)
+        return max(RANDAUGMENT, key=lambda name: self.mean(f"choosing {name}"))
+
+    def mean(self, name: str) -> float:
+        return statistics.mean(self.found["accuracy"][name].values())
+
+
+def table(found: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Every contender, and by how much `dada` is better."""
+    accuracy = {name: list(each.values()) for name, each in found["accuracy"].items() if each}
+    units: dict[str, list[float]] = {}
+    for name, each in accuracy.items():
+        preset, _, search = name.rpartition(" search ")
+        if search:
+            units.setdefault(preset, []).append(statistics.mean(each))
+        elif not name.startswith("choosing "):
+            units[name] = each
+    for name, mine in units.items():
+        row = {"policy": name, "accuracy": statistics.mean(mine), "lowest": min(mine)}
+        row |= {"highest": max(mine), "n": len(mine)}
+        if name != "dada" and len(mine) > 1 and len(units.get("dada", [])) > 1:
+            row |= welch(units["dada"], mine)
+        yield row
+
+
+def welch(one: list[float], other: list[float]) -> dict[str, float]:
+    parts = [statistics.variance(each) / len(each) for each in (one, other)]
+    degrees = sum(parts) ** 2 / sum(
+        part**2 / (len(each) - 1) for part, each in zip(parts, (one, other), strict=True)
+    )
+    half = float(student.ppf(0.975, degrees)) * sum(parts) ** 0.5
+    difference = statistics.mean(one) - statistics.mean(other)
+    return {"dada_minus": difference, "from": difference - half, "to": difference + half}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("data")
+    parser.add_argument("--train", type=int, required=True, help="images to train on")
+    parser.add_argument("--image-size", type=int)
+    parser.add_argument("--model")
+    parser.add_argument("--base", choices=list(BASES), help="crop, flip, cutout of")
+    parser.add_argument("--batch-size", type=int, default=128)
+    parser.add_argument("--epochs", type=int, default=80)
+    parser.add_argument("--searches", type=int, default=4)
+    parser.add_argument("--trainings", type=int, default=3)
+    parser.add_argument("--presets", default=";".join(PRESETS))
+    parser.add_argument("--out", type=Path)
+    args = parser.parse_args()
+    device = resolve_device("auto")
+    source = load(args.data, image_size=args.image_size)
+    assert source.test is not None
+    whole = reduce(replace(source, val=None), args.train, 0)
+    found: dict[str, Any] = {"settings": {}, "searches": {}, "accuracy": {}}
+    if args.out and args.out.exists():
+        found |= json.loads(args.out.read_text())
+    found["settings"] = {k: v for k, v in vars(args).items() if k not in ("out", "data")}
+    base = BASES[args.base] if args.base else Base()
+    judge = Judge(
+        whole=whole,
+        test=source.test,
+        config=TrainConfig(epochs=args.epochs, batch_size=args.batch_size, base=base),
+        model=args.model or models.default_model(device.type, source.image_size),
+        device=device,
+        at_once=at_once_for(device, source.image_size),
+        found=found,
+        out=args.out,
+    )
+    for name in args.presets.split(";"):
+        policies = {seed: judge.search(name, seed) for seed in range(args.searches)}
+        wanted = [
+            (f"{name} search {search}", policy, 1000 * search + i)
+            for search, policy in policies.items()
+            for i in range(args.trainings)
+        ]
+        judge.train(wanted, whole, source.test)
+    seeds = range(args.searches * args.trainings)
+    free = {name: Policy.load(name) for name in FREE}
+    free["randaugment"] = Policy.load(judge.best_randaugment())
+    judge.train([(n, policy, s) for n, policy in free.items() for s in seeds], whole, source.test)
+    columns = ["policy", "accuracy", "lowest", "highest", "n", "dada_minus", "from", "to"]
+    print_table(list(table(found)), columns)
+
+
+if __name__ == "__main__":
+    main()
