@@ -125,7 +125,7 @@ def table(found: dict[str, Any]) -> Iterator[dict[str, Any]]:
     accuracy = {name: list(each.values()) for name, each in found["accuracy"].items() if each}
     units: dict[str, list[float]] = {}
     for name, each in accuracy.items():
-        preset, _, search = name.rpartition(" search ")
+        preset, _, search = name.partition(" search ")
         if search:
             units.setdefault(preset, []).append(statistics.mean(each))
         elif not name.startswith("choosing "):
@@ -193,8 +193,10 @@ def main() -> None:
     free = {name: Policy.load(name) for name in FREE}
     free["randaugment"] = Policy.load(judge.best_randaugment())
     judge.train([(n, policy, s) for n, policy in free.items() for s in seeds], whole, source.test)
+    found["table"] = list(table(found))
+    judge.save()
     columns = ["policy", "accuracy", "lowest", "highest", "n", "dada_minus", "from", "to"]
-    print_table(list(table(found)), columns)
+    print_table(found["table"], columns)
 
 
 if __name__ == "__main__":

@@ -137,6 +137,22 @@ def shape_table(data: str) -> str:
     return "\n".join(lines) + "\n"
 
 
+def judge_table(data: str) -> str:
+    lines = [
+        "| policy | test accuracy | lowest, highest | n | `dada` minus this, 95% |",
+        "|---|---|---|---|---|",
+    ]
+    for row in _result(f"judge-{data}")["table"]:
+        gain = ""
+        if "dada_minus" in row:
+            gain = f"{row['dada_minus']:+.2f} ({row['from']:+.2f} to {row['to']:+.2f})"
+        lines.append(
+            f"| {row['policy']} | {row['accuracy']:.2f} "
+            f"| {row['lowest']:.2f}, {row['highest']:.2f} | {row['n']} | {gain} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
 # Page -> name of the table -> what makes it. In a page: <!-- NAME --> ... <!-- end -->
 TABLES: dict[str, dict[str, Callable[[], str]]] = {
     "README.md": {"ops table": ops_table},
@@ -152,6 +168,7 @@ TABLES: dict[str, dict[str, Callable[[], str]]] = {
         "effects table": effects_table,
         "cifar10 shapes": lambda: shape_table("cifar10"),
         "digits shapes": lambda: shape_table("digits"),
+        "digits judge": lambda: judge_table("digits"),
     },
 }
 

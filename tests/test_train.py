@@ -694,7 +694,8 @@ def test_a_training_in_the_place_of_another_ends_as_one_alone(at_once, monkeypat
 
     def alike() -> list[Any]:
         made = []
-        for seed, policy in enumerate([uniform(), Policy.load("dada-cifar10"), uniform(), none()]):
+        names = ("uniform", "dada-cifar10", "uniform", "trivialaugment", "none")
+        for seed, policy in enumerate(map(Policy.load, names)):
             model = WithBatchNorm(dropout=0.5)
             with torch.no_grad():
                 model.head.bias.fill_(seed)  # each begins elsewhere
@@ -703,10 +704,10 @@ def test_a_training_in_the_place_of_another_ends_as_one_alone(at_once, monkeypat
         return made
 
     alone = [next(training.train_many([job]))[1] for job in alike()]
-    assert len(places) == 4
+    assert len(places) == 5
     jobs = alike()
     results = [(jobs.index(job), r) for job, r in training.train_many(jobs, at_once)]
-    assert len(places) == 4 + at_once + 1, "`none` draws nothing, so it needs a place of its own"
+    assert len(places) == 5 + at_once + 2, "another space, and no policy at all, need their own"
     for i, result in results:
         assert result.scores == alone[i].scores
         assert [e["loss"] for e in result.history] == [e["loss"] for e in alone[i].history]

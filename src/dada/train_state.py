@@ -57,10 +57,11 @@ class TrainState(nn.Module):
 
     def can_begin_again(self, model: nn.Module, policy: Policy) -> bool:
         """Whether another network and policy can go where these are: all shapes are the same."""
+        if policy.space != self.space.name:
+            return False
         tables = PolicyTables.of(policy, self.space, torch.device("cpu"))
         return (
-            policy.space == self.space.name
-            and tables.op_index_NK.shape == self.tables.op_index_NK.shape
+            tables.op_index_NK.shape == self.tables.op_index_NK.shape
             and repr(model) == repr(self.model)  # its layers and their settings
             and _shapes(model) == _shapes(self.model)
         )
