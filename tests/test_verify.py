@@ -464,6 +464,7 @@ def test_operations_are_counted():
     network = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.Flatten(), nn.Linear(4 * 64, 5))
     assert forward_operations(network, (3, 8, 8)) == 2 * (3 * 4 * 9 * 64 + 4 * 64 * 5)
     assert network.training
+    assert not any(layer._forward_hooks for layer in network.modules()), "nothing is left behind"
     wide = models.build("wrn40_2", 10, 3, (32, 32), seed=0)
     assert forward_operations(wide, (3, 32, 32)) == pytest.approx(0.655e9, rel=0.01)
 
