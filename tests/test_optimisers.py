@@ -116,7 +116,8 @@ def test_a_search_does_not_load_the_compiler():
     script = (
         "import sys, torch, dada\n"
         "images = torch.randint(256, (40, 1, 8, 8), dtype=torch.uint8)\n"
-        "dada.search((images, torch.arange(40) % 2), model='small', epochs=1, batch_size=8)\n"
+        "settings = dict(model='small', epochs=1, batch_size=8, lookahead=1e-3)\n"
+        "dada.search((images, torch.arange(40) % 2), **settings)\n"
         "dada.train((images, torch.arange(40) % 2), 'uniform', 'small', epochs=1, batch_size=8)\n"
         "print([name for name in ('torch._dynamo', 'torch._inductor') if name in sys.modules])\n"
     )

@@ -159,8 +159,10 @@ def check(case: Case, seed: int, side: int) -> None:
         assert ranked.index(name) >= 8 and rate[name] < UNIFORM_RATE / 2, seen
 
 
-@pytest.mark.looks_ahead
-@pytest.mark.parametrize("name", QUICK)
+# Of these, only one looks ahead: it triples the time.
+@pytest.mark.parametrize(
+    "name", ["rotated", "shifted", pytest.param("hues", marks=pytest.mark.looks_ahead)]
+)
 def test_the_planted_answer_is_found(name):
     check(CASES[name], seed=0, side=12)
 
