@@ -63,7 +63,7 @@ class Judge:
 
     def save(self) -> None:
         if self.out is not None:
-            self.out.write_text(json.dumps({"machine": machine(), **self.found}, indent=1) + "\n")
+            self.out.write_text(json.dumps(self.found | {"machine": machine()}, indent=1) + "\n")
 
     def search(self, name: str, seed: int) -> Policy:
         held = self.found["searches"].get(f"{name} {seed}")

@@ -172,18 +172,20 @@ def ahead(
     first = 10_000 * (seed + 1)
     runs = [
         Run(
-            split=exchanged if i % 2 else split,
-            network=bench.network(split, first + i),
-            trunk=UNIFORM,
+            job=Job(
+                split=exchanged if i % 2 else split,
+                model=bench.network(split, first + i),
+                policy=UNIFORM,
+                config=config,
+                seed=first + i,
+                device=bench.device,
+            ),
             arms=arms,
-            config=config,
-            seed=first + i,
-            device=bench.device,
         )
         for i in range(count)
     ]
-    found = {run.seed: scores for run, scores in look_ahead(runs, bench.at_once)}
-    in_order = [found[run.seed] for run in runs]
+    found = {run.job.seed: scores for run, scores in look_ahead(runs, bench.at_once)}
+    in_order = [found[run.job.seed] for run in runs]
     return {
         "accuracy": {name: [100 * scores[name].accuracy for scores in in_order] for name in arms},
         "loss": {name: [-scores[name].loss for scores in in_order] for name in arms},

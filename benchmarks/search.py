@@ -27,7 +27,9 @@ from typing import Any
 from measure import machine, print_table
 
 PAPER = {"model": "wrn40_2", "preset": "paper", "batch_size": 128, "epochs": 20}
-SHORT = {"model": "wrn40_2", "batch_size": 128, "epochs": 4}  # growth: the median of three epochs
+STEPS_ONLY = {"preset": "dada", "lookahead": 0.0}
+# Growth: the median of three epochs.
+SHORT = STEPS_ONLY | {"model": "wrn40_2", "batch_size": 128, "epochs": 4}
 
 
 def cases() -> dict[str, dict[str, Any]]:
@@ -38,9 +40,9 @@ def cases() -> dict[str, dict[str, Any]]:
         "paper again": reduced | PAPER,  # libraries and compiled kernels are in the disk's cache
         "paper, eager": reduced | PAPER | {"graph": False, "epochs": 3},
         "paper, gumbel": reduced | PAPER | {"estimator": "gumbel"},
-        "dada": reduced | {"model": "wrn40_2", "preset": "dada", "epochs": 20},
-        "dada, eager": reduced
-        | {"model": "wrn40_2", "preset": "dada", "epochs": 3, "graph": False},
+        "dada": reduced | STEPS_ONLY | {"model": "wrn40_2", "epochs": 20},
+        "dada, eager": reduced | STEPS_ONLY | {"model": "wrn40_2", "epochs": 3, "graph": False},
+        "dada, looking ahead": reduced | {"preset": "dada", "model": "wrn40_2"},
         "full": {"images": 50000, "side": 32} | PAPER | {"batch_size": 512},
     }
     for images in (1000, 4000, 16000, 50000):
@@ -54,14 +56,15 @@ def cases() -> dict[str, dict[str, Any]]:
     for preset in ("paper", "dada"):
         found[PROFILE + preset] = {}
     found[START] = reduced | PAPER | {"epochs": 2}
-    found["10000 steps"] = {
+    found["10000 steps"] = STEPS_ONLY | {
         "images": 4000,
         "side": 32,
         "model": "small",
         "batch_size": 20,
         "epochs": 100,
     }
-    found["tiny"] = {"images": 64, "side": 8, "model": "small", "epochs": 2, "batch_size": 16}
+    tiny = {"images": 64, "side": 8, "model": "small", "epochs": 2, "batch_size": 16}
+    found["tiny"] = STEPS_ONLY | tiny
     return found
 
 

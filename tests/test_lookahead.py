@@ -19,7 +19,7 @@ from dada.parameters import PolicyParameters
 from dada.runlog import RunLog
 from dada.search import SearchResult
 from dada.space import SearchSpace
-from dada.train import train
+from dada.train import Job, train
 
 CPU = torch.device("cpu")
 SPACE = SearchSpace.named("paper")
@@ -41,15 +41,8 @@ def network(seed: int) -> nn.Module:
 
 
 def a_run(split: Split, arms: dict[str, Policy], seed: int = 1) -> Run:
-    return Run(
-        split=split,
-        network=network(seed),
-        trunk=UNIFORM,
-        arms=arms,
-        config=SHORT,
-        seed=seed,
-        device=CPU,
-    )
+    job = Job(split=split, model=network(seed), policy=UNIFORM, config=SHORT, seed=seed, device=CPU)
+    return Run(job=job, arms=arms)
 
 
 def ends(split: Split, arms: dict[str, Policy], seed: int = 1) -> dict[str, Any]:
@@ -76,10 +69,17 @@ def test_an_end_does_not_depend_on_those_before_it(split):
     assert len({s.loss for s in together.values()}) == 3
 
 
+def test_an_end_that_breaks_is_named(split):
+    broken = a_run(split, {"Rotate": arms_of(SPACE)["Rotate"]})
+    broken = replace(broken, job=replace(broken.job, config=replace(SHORT, lr=1e30, clip=0.0)))
+    with pytest.raises(ValueError, match=r"with Rotate alone became nan.*--lookahead 0"):
+        list(look_ahead([broken]))
+
+
 def test_runs_that_take_turns_end_as_each_alone(split):
     arms = {name: arms_of(SPACE)[name] for name in ("Invert", "Color")}
     runs = [a_run(split, arms, seed) for seed in (1, 2)]
-    assert {run.seed: scores for run, scores in look_ahead(runs, 2)} == {
+    assert {run.job.seed: scores for run, scores in look_ahead(runs, 2)} == {
         seed: ends(split, arms, seed) for seed in (1, 2)
     }
 
@@ -184,9 +184,9 @@ def test_halves_are_exchanged_only_where_chance_made_them(split, quick, monkeypa
     monkeypatch.setattr(lookahead, "look_ahead", noted)
     looked(split, exchange=True)
     looked(split, exchange=False)
-    judged_on = [run.split.val is split.val for run in asked]
+    judged_on = [run.job.split.val is split.val for run in asked]
     assert judged_on == [True, False, True, True]
-    assert asked[1].split.train is split.val
+    assert asked[1].job.split.train is split.val
 
 
 def test_a_larger_budget_buys_more_runs_within_limits(split, quick, monkeypatch):

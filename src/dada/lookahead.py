@@ -16,6 +16,7 @@ learning rate falls to zero, as at the end of every training (docs/search-study.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -28,7 +29,7 @@ from dada.augment import PolicyTables
 from dada.config import SearchConfig, TrainConfig
 from dada.data import Split
 from dada.engine import ALONE, Ranks
-from dada.evidence import beyond_noise, bounded
+from dada.evidence import SCALE_IN_ERRORS, beyond_noise, bounded
 from dada.nominal import forward_operations, training_seconds
 from dada.policy import Policy
 from dada.runlog import RunLog
@@ -45,7 +46,6 @@ BATCH = {"cpu": 64, "cuda": 128}
 STEPS_PER_EPOCH = 1  # at least: of few images large batches, or the ends differ by chance
 BUDGET = {"cpu": 40.0, "cuda": 60.0}  # seconds on a nominal machine
 FEWEST_RUNS, MOST_RUNS = 2, 8  # two may take twice the budget; one alone would have no error
-SCALE_IN_ERRORS = 3.0  # the scale of the effects is at least this many standard errors
 PRIOR_DEGREES = 4.0  # how many runs the typical error of all operations counts for
 FILE = "lookahead.json"
 
@@ -55,30 +55,10 @@ OnRun = Callable[[int, int], None]
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """One training under `trunk`, whose end is repeated under each of `arms`."""
+    """A training whose end is repeated under each of `arms`, judged on the validation images."""
 
-    split: Split  # judged on its validation images
-    network: nn.Module
-    trunk: Policy
+    job: Job
     arms: Mapping[str, Policy]
-    config: TrainConfig
-    seed: int
-    device: torch.device
-    graph: bool = True
-    ranks: Ranks = ALONE
-
-    @property
-    def job(self) -> Job:
-        return Job(
-            split=self.split,
-            model=self.network,
-            policy=self.trunk,
-            config=self.config,
-            seed=self.seed,
-            device=self.device,
-            graph=self.graph,
-            ranks=self.ranks,
-        )
 
     @property
     def shared_epochs(self) -> int:
@@ -99,10 +79,11 @@ def look_ahead(runs: Sequence[Run], at_once: int = 1) -> Iterator[tuple[Run, dic
 
 
 def _ends(run: Run, steps_of_all: int) -> Turns[dict[str, Scores]]:
-    assert run.split.val is not None
-    length, place = Length.of(run.job), Place(run.job)
-    state, space = place.state, SPACES[run.trunk.space]
-    rates_T = learning_rates_T(run.config, length.epochs, length.steps_per_epoch).to(run.device)
+    job = run.job
+    assert job.split.val is not None
+    length, place = Length.of(job), Place(job)
+    state, space = place.state, SPACES[job.policy.space]
+    rates_T = learning_rates_T(job.config, length.epochs, length.steps_per_epoch).to(job.device)
     rates_ES = rates_T.view(length.epochs, length.steps_per_epoch)
     for rates_S in rates_ES[: run.shared_epochs]:
         yield from place.epoch(rates_S, steps_of_all)
@@ -110,14 +91,19 @@ def _ends(run: Run, steps_of_all: int) -> Turns[dict[str, Scores]]:
         middle = _copied(state.checkpoint(run.shared_epochs, []))
     scores = {}
     for name, arm in run.arms.items():
-        state.restore(_copied(middle))
+        state.restore(middle)
         with state.lane:
             state.model.train()
             longest = state.tables.op_index_NK.shape[1]
-            state.tables.replace_(PolicyTables.of(arm, space, run.device, least_ops=longest))
+            state.tables.replace_(PolicyTables.of(arm, space, job.device, least_ops=longest))
         for rates_S in rates_ES[run.shared_epochs :]:
             yield from place.epoch(rates_S, steps_of_all)
-        scores[name] = place.judged_on(run.split.val)
+        scores[name] = place.judged_on(job.split.val)
+        if not math.isfinite(scores[name].loss):
+            raise ValueError(
+                f"looking ahead, the validation loss with {name} alone became {scores[name].loss}; "
+                "look for broken images, or leave it out with --lookahead 0"
+            )
     return scores
 
 
@@ -206,7 +192,7 @@ def see(
     graph: bool = True,
     ranks: Ranks = ALONE,
 ) -> Seen:
-    """Look ahead as often as `budget` seconds of a nominal machine allow: twice, or not at all.
+    """Look ahead as often as `budget` seconds of a nominal machine allow: at least twice, or not.
 
     With `exchange`, every second run is trained on the validation images and judged on the others:
     for halves that chance has made. `build(seed)` gives a new network. With `run`, what has ended
@@ -218,24 +204,24 @@ def see(
     arms, trunk = arms_of(space), baselines.uniform(space)
 
     def a_run(i: int) -> Run:
-        return Run(
+        job = Job(
             split=exchanged if exchange and i % 2 else split,
-            network=build(seed + i),
-            trunk=trunk,
-            arms=arms,
+            model=build(seed + i),
+            policy=trunk,
             config=config,
             seed=seed + i,
             device=device,
             graph=graph,
             ranks=ranks,
         )
+        return Run(job=job, arms=arms)
 
     count = _affordable(a_run(0), BUDGET[device.type] if budget is None else budget)
     known = ranks.same(_on_disk(run, list(arms)))
     left = [a_run(i) for i in range(count) if i not in known]
     at_once = 1 if ranks.world > 1 else at_once_for(device, split.image_size)
     for one, scores in look_ahead(left, at_once):
-        known[one.seed - seed] = {name: score.loss for name, score in scores.items()}
+        known[one.job.seed - seed] = {name: score.loss for name, score in scores.items()}
         if run is not None:
             ended = {str(i): known[i] for i in sorted(known)}
             run.save_text(FILE, json.dumps(ended, indent=1) + "\n")
@@ -246,10 +232,10 @@ def see(
 
 def _affordable(run: Run, budget: float) -> int:
     """How many runs, by counting: no clock has a say in a result."""
-    shape = run.split.channels, *run.split.image_size
-    operations = forward_operations(run.network, shape)
-    whole = training_seconds(run.split, run.config, operations, run.device.type)
-    each = whole * run.steps / Length.of(run.job).steps
+    job = run.job
+    operations = forward_operations(job.model, (job.split.channels, *job.split.image_size))
+    whole = training_seconds(job.split, job.config, operations, job.device.type)
+    each = whole * run.steps / Length.of(job).steps
     affordable = min(MOST_RUNS, int(budget / each))
     if affordable < FEWEST_RUNS:
         affordable = FEWEST_RUNS if FEWEST_RUNS * each <= 2 * budget else 0

@@ -7,7 +7,6 @@ every training has one thread, whether it shares the machine or not.
 
 from __future__ import annotations
 
-import copy
 import math
 import multiprocessing
 import os
@@ -56,12 +55,8 @@ class Setting:
     device: torch.device
 
     def network(self, seed: int) -> nn.Module:
-        if isinstance(self.model, nn.Module):
-            return copy.deepcopy(self.model)
-        split = self.split
-        return models.build(
-            self.model, split.num_classes, split.channels, split.image_size, seed=seed
-        )
+        shape = self.split.num_classes, self.split.channels, self.split.image_size
+        return models.untrained(self.model, *shape)(seed)
 
     def job(self, trial: Trial) -> Job:
         from dada.train import Job

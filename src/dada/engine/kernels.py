@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 # A layer's kernels take seconds to compile once, and save about a millisecond in a step; to try
-# all of cuDNN's takes half a minute.
+# all of cuDNN's takes longer still.
 STEPS_WORTH_COMPILING = 2000
 STEPS_WORTH_TRYING = 20_000
 

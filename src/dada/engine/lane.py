@@ -88,7 +88,8 @@ class Lane:
 
     def __exit__(self, *problem: object) -> None:
         before, self.random = self.random, random_state(self.device)
-        self.draws |= any(not torch.equal(a, b) for a, b in zip(before, self.random, strict=True))
+        pairs = zip(before, self.random, strict=True)
+        self.draws = self.draws or any(not torch.equal(a, b) for a, b in pairs)
         if self.draws and self.stream is not None:
             Lane.last_drawn[self.device] = self.stream.record_event()
         set_random_state(self.outside, self.device)
