@@ -43,10 +43,11 @@ from dada.config import BASES, Base, TrainConfig, search_config
 from dada.data import Part, Split, load, reduce, split_off_validation
 from dada.engine import resolve_device
 from dada.evidence import RunningMean
-from dada.lookahead import Run, arms_of, look_ahead, schedule
+from dada.lookahead import Run, look_ahead, schedule
 from dada.scores import Scores
 from dada.search import read_steps, search_step
 from dada.search_state import SearchState
+from dada.shapes import arms_of
 from dada.space import SearchSpace
 from dada.train import Job, train_many
 

@@ -27,7 +27,7 @@ from typing import Any
 from measure import machine, print_table
 
 PAPER = {"model": "wrn40_2", "preset": "paper", "batch_size": 128, "epochs": 20}
-STEPS_ONLY = {"preset": "dada", "lookahead": 0.0}
+STEPS_ONLY = {"preset": "dada", "lookahead": 0.0, "verify": False}
 # Growth: the median of three epochs.
 SHORT = STEPS_ONLY | {"model": "wrn40_2", "batch_size": 128, "epochs": 4}
 
@@ -42,7 +42,7 @@ def cases() -> dict[str, dict[str, Any]]:
         "paper, gumbel": reduced | PAPER | {"estimator": "gumbel"},
         "dada": reduced | STEPS_ONLY | {"model": "wrn40_2", "epochs": 20},
         "dada, eager": reduced | STEPS_ONLY | {"model": "wrn40_2", "epochs": 3, "graph": False},
-        "dada, looking ahead": reduced | {"preset": "dada", "model": "wrn40_2"},
+        "dada, looking ahead and verified": reduced | {"preset": "dada", "model": "wrn40_2"},
         "full": {"images": 50000, "side": 32} | PAPER | {"batch_size": 512},
     }
     for images in (1000, 4000, 16000, 50000):
@@ -141,6 +141,7 @@ def run_here(settings: dict[str, Any], data: Path | None) -> dict[str, Any]:
         "val_accuracy": result.history[-1]["val_accuracy"],
         "op_rate": result.history[-1]["op_rate"] if ops == 15 else None,
         "images_are": "random" if data is None else "real",
+        "verdict": (result.policy.provenance["verification"] or {}).get("verdict"),
     }
 
 

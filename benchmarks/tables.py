@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parent.parent
+GROWTH = {"images": "images", "side": "pixels a side", "ops": "operations", "views": "views"}
 
 
 def _times(ratio: float) -> str:
@@ -61,29 +62,43 @@ def train_table() -> str:
 
 def search_table() -> str:
     lines = [
-        "| search | images | batch | epochs | seconds | of which start | ms a step | peak GiB |",
+        "| search | images | batch | epochs | seconds to the policy | with report | ms a step "
+        "| peak GiB |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for name, row in _result("search")["cases"].items():
-        if "peak_GiB" in row:
+        if "peak_GiB" in row and name.split()[0] not in GROWTH:
+            to_policy = f"{row['seconds_to_policy']:.1f}" if "seconds_to_policy" in row else ""
             lines.append(
-                f"| {name} | {row['images']:,} | {row.get('batch_size', 128)} | {row['epochs']} "
-                f"| {row['seconds']:.1f} | {row['until_settled']:.1f} | {row['ms_per_step']:.1f} "
-                f"| {row['peak_GiB']:.2f} |"
+                f"| {name} | {row['images']:,} | {row.get('batch_size', 128)} "
+                f"| {row.get('epochs', '')} | {to_policy} | {row['seconds']:.1f} "
+                f"| {row['ms_per_step']:.1f} | {row['peak_GiB']:.2f} |"
             )
+    return "\n".join(lines) + "\n"
+
+
+def hypergradient_table() -> str:
+    lines = [
+        "| way | precision | error of a cost | by pixel | ms |",
+        "|---|---|---|---|---|",
+    ]
+    for row in _result("hypergradient")["rows"]:
+        lines.append(
+            f"| {row['method'].replace('_', ' ')} | {row['precision']} "
+            f"| {row['error_of_cost']:.2g} | {row['error_by_pixel']:.2g} | {row['ms']:.1f} |"
+        )
     return "\n".join(lines) + "\n"
 
 
 def growth_table() -> str:
     """Milliseconds of a step by what grows; the first of every kind is as in the other kinds."""
-    units = {"images": "images", "side": "pixels a side", "ops": "operations", "views": "views"}
     lines = ["| what grows | ms a step |", "|---|---|"]
-    by_kind: dict[str, list[str]] = {kind: [] for kind in units}
+    by_kind: dict[str, list[str]] = {kind: [] for kind in GROWTH}
     for name, row in _result("search")["cases"].items():
         kind, _, size = name.partition(" ")
-        if kind in units and size.isdigit():
+        if kind in GROWTH and size.isdigit():
             by_kind[kind].append(f"{int(size):,}: {row['ms_per_step']:.0f}")
-    lines += [f"| {units[kind]} | {', '.join(cells)} |" for kind, cells in by_kind.items()]
+    lines += [f"| {GROWTH[kind]} | {', '.join(cells)} |" for kind, cells in by_kind.items()]
     return "\n".join(lines) + "\n"
 
 
@@ -126,14 +141,26 @@ def effects_table() -> str:
 
 
 def shape_table(data: str) -> str:
-    result = _result(f"policy-shape-{data}")
-    lines = ["| policy | accuracy | minus `uniform`, by search |", "|---|---|---|"]
-    found = result["accuracy"].values()
-    for name in dict.fromkeys(name for each in found for name in each):
-        tried = [each for each in found if name in each]
-        accuracy = statistics.mean(statistics.mean(each[name]) for each in tried)
-        gains = (statistics.mean(each[name]) - statistics.mean(each["uniform"]) for each in tried)
-        lines.append(f"| {name} | {accuracy:.2f} | {', '.join(f'{g:+.2f}' for g in gains)} |")
+    lines = [
+        "| sharpness, probability, strength | test accuracy | minus `uniform`, by search "
+        "| looking ahead: loss |",
+        "|---|---|---|---|",
+    ]
+    for row in sorted(_result(f"policy-shape-{data}")["table"], key=lambda r: -r["truth_accuracy"]):
+        gains = ", ".join(f"{gain:+.2f}" for gain in row["minus_uniform"])
+        loss = "" if row["ahead_loss"] is None else f"{row['ahead_loss']:.3f}"
+        name = ", ".join(row["policy"].split())
+        lines.append(f"| {name} | {row['truth_accuracy']:.2f} | {gains} | {loss} |")
+    return "\n".join(lines) + "\n"
+
+
+def choosing_table() -> str:
+    """How well each reading ranks whole policies, search by search."""
+    lines = ["| reading | reduced CIFAR-10 | digits |", "|---|---|---|"]
+    by_data = [_result(f"policy-shape-{data}")["correlations"] for data in ("cifar10", "digits")]
+    for rows in zip(*by_data, strict=True):
+        cells = (", ".join(f"{one:.2f}" for one in row["with_truth"]) for row in rows)
+        lines.append(f"| {rows[0]['reading']} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 
@@ -160,6 +187,7 @@ TABLES: dict[str, dict[str, Callable[[], str]]] = {
         "train table": train_table,
         "search table": search_table,
         "growth table": growth_table,
+        "hypergradient table": hypergradient_table,
         "cifar10 table": cifar10_table,
     },
     "docs/search-study.md": {
@@ -168,6 +196,7 @@ TABLES: dict[str, dict[str, Callable[[], str]]] = {
         "effects table": effects_table,
         "cifar10 shapes": lambda: shape_table("cifar10"),
         "digits shapes": lambda: shape_table("digits"),
+        "choosing table": choosing_table,
         "digits judge": lambda: judge_table("digits"),
     },
 }

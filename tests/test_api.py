@@ -23,6 +23,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 import dada
+from dada import verify
 from dada.cli import main
 from dada.data import load
 from dada.runlog import read_log
@@ -471,6 +472,17 @@ def test_a_budget_that_allows_no_training_says_so(tmp_path):
     facts = result.policy.provenance["verification"]
     assert facts["verdict"].startswith("not verified") and facts["interval"] is None
     assert result.policy.subpolicies == dada.Policy.load(tmp_path / "run/searched.json").subpolicies
+
+
+def test_the_default_preset_is_verified_on_a_card_and_the_papers_search_never(monkeypatch):
+    """As a card would have it: there the budget is 30 s."""
+    assert verify.BUDGET == {"cpu": 0.0, "cuda": 30.0}
+    monkeypatch.setitem(verify.BUDGET, "cpu", 0.01)
+    facts = verified_search(verify_budget=None).policy.provenance["verification"]
+    assert facts["budget"] == 0.01
+    for changes in ({"preset": "paper"}, {"verify": False}, {"verify_budget": 0}):
+        policy = verified_search(**{"verify_budget": None} | changes).policy
+        assert policy.provenance["verification"] is None
 
 
 def test_a_budget_is_not_for_several_processes_nor_negative(monkeypatch):

@@ -39,6 +39,7 @@ FLOORS = (
         "doctor",
         "tracking",
     },
+    {"shapes"},
     {"lookahead"},
     {"search", "train"},
     {"short", "nominal"},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import replace
 from typing import Any
@@ -11,13 +12,14 @@ import torch
 from torch import nn
 
 import dada
-from dada import Policy, baselines, lookahead
+from dada import Policy, baselines, lookahead, shapes
 from dada.config import TrainConfig
 from dada.data import Split, load, reduce, split_off_validation
-from dada.lookahead import Run, Seen, arms_of, concluded, look_ahead, see
-from dada.parameters import PolicyParameters
+from dada.lookahead import MOST_RUNS, Lookout, Run, Seen, look_ahead
+from dada.parameters import MagnitudeDistribution, PolicyParameters
 from dada.runlog import RunLog
 from dada.search import SearchResult
+from dada.shapes import SHAPES, USUAL, arms_of, chosen, scores_of, shaped
 from dada.space import SearchSpace
 from dada.train import Job, train
 
@@ -25,7 +27,7 @@ CPU = torch.device("cpu")
 SPACE = SearchSpace.named("paper")
 UNIFORM = baselines.uniform(SPACE)
 SHORT = TrainConfig(epochs=4, batch_size=16)
-ENOUGH = 2.0  # for two of the runs that `quick` makes
+ENOUGH = 4.0  # for two runs of each round that `quick` makes
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +74,7 @@ def test_an_end_does_not_depend_on_those_before_it(split):
 def test_an_end_that_breaks_is_named(split):
     broken = a_run(split, {"Rotate": arms_of(SPACE)["Rotate"]})
     broken = replace(broken, job=replace(broken.job, config=replace(SHORT, lr=1e30, clip=0.0)))
-    with pytest.raises(ValueError, match=r"with Rotate alone became nan.*--lookahead 0"):
+    with pytest.raises(ValueError, match=r"with Rotate became nan.*--lookahead 0"):
         list(look_ahead([broken]))
 
 
@@ -101,12 +103,12 @@ def losses(effect: dict[str, float], noise: float, runs: int = 4, seed: int = 0)
     )
 
 
-def scores_of(seen: Seen) -> dict[str, float]:
-    return dict(zip(seen.loss, seen.scores_O().tolist(), strict=True))
+def named_scores(seen: Seen, else_O: torch.Tensor | None = None) -> dict[str, float]:
+    return dict(zip(seen.loss, scores_of(seen, else_O).tolist(), strict=True))
 
 
 def test_what_lowers_the_loss_scores_high_and_what_raises_it_low():
-    scores = scores_of(losses({"Rotate": 0.3, "Color": 0.05, "Invert": -0.5}, noise=0.005))
+    scores = named_scores(losses({"Rotate": 0.3, "Color": 0.05, "Invert": -0.5}, noise=0.005))
     assert scores["Rotate"] > scores["Color"] > 0.5
     assert scores["Invert"] < -2
     neutral = [s for name, s in scores.items() if name not in ("Rotate", "Color", "Invert")]
@@ -116,7 +118,7 @@ def test_what_lowers_the_loss_scores_high_and_what_raises_it_low():
 
 def test_of_pure_noise_nearly_nothing_is_left():
     """A score of 0.5 would make an operation 1.6 times as likely as another."""
-    seen = [s for seed in range(50) for s in scores_of(losses({}, 0.1, seed=seed)).values()]
+    seen = [s for seed in range(50) for s in named_scores(losses({}, 0.1, seed=seed)).values()]
     assert sum(abs(s) > 0.5 for s in seen) / len(seen) < 0.05
     assert sum(s == 0 for s in seen) / len(seen) > 0.6
 
@@ -124,29 +126,49 @@ def test_of_pure_noise_nearly_nothing_is_left():
 def test_a_wild_operation_does_not_hide_the_others():
     seen = losses({"Color": -0.05}, noise=0.005)
     wild = {**seen.loss, "Invert": [3.0, 9.0, 1.0, 6.0]}
-    assert scores_of(Seen(loss=wild))["Color"] < -1
+    assert named_scores(Seen(loss=wild))["Color"] < -1
 
 
-def test_better_operations_become_likelier_and_magnitudes_stay():
-    parameters = PolicyParameters(SPACE.num_subpolicies, 2)
+def a_search() -> SearchResult:
+    """One that found every magnitude in the upper half of its range."""
+    upper = MagnitudeDistribution(SPACE.num_subpolicies, 2, bins=2, op_index_NK=SPACE.op_index_NK)
+    parameters = PolicyParameters(SPACE.num_subpolicies, 2, magnitude_distribution=upper)
     with torch.no_grad():
-        parameters.magnitude_NK.uniform_(0, 1, generator=torch.Generator().manual_seed(0))
-    before = parameters.to_policy(SPACE, provenance={"name": "x"})
-    found = SearchResult(
-        policy=before,
-        parameters=parameters,
-        space=SPACE,
-        goodness_O=None,
-        history=[],
-        seconds=0.0,
+        upper.logits_RM.copy_(torch.tensor([-9.0, 9.0]))
+    policy = parameters.to_policy(SPACE, provenance={"name": "x"})
+    return SearchResult(
+        policy=policy, parameters=parameters, space=SPACE, goodness_O=None, history=[], seconds=0.0
     )
-    after = concluded(found, losses({"Rotate": 0.3, "Invert": -0.3}, noise=0.01))
-    rate = after.op_probabilities()
-    assert max(rate, key=lambda name: rate[name]) == "Rotate" and rate["Rotate"] > 0.3
-    assert min(rate, key=lambda name: rate[name]) == "Invert" and rate["Invert"] < 0.01
-    for one, other in zip(before.subpolicies, after.subpolicies, strict=True):
-        assert [s.magnitude for s in one.ops] == [s.magnitude for s in other.ops]
-    assert after.provenance["name"] == "x" and after.provenance["lookahead"]["runs"] == 4
+
+
+def test_better_operations_become_likelier_in_every_shape():
+    found = a_search()
+    policies = shaped(found, losses({"Rotate": 0.3, "Invert": -0.3}, noise=0.01))
+    assert list(policies) == [shape.name for shape in SHAPES] and USUAL in SHAPES
+    for shape in SHAPES:
+        policy = policies[shape.name]
+        rate = policy.op_probabilities()
+        assert max(rate, key=lambda name: rate[name]) == "Rotate"
+        assert min(rate, key=lambda name: rate[name]) == "Invert"
+        steps = [step for subpolicy in policy.subpolicies for step in subpolicy.ops]
+        assert all(abs(step.probability - shape.probability) < 0.011 for step in steps)
+        magnitudes = {step.magnitude for step in steps if SPACE.op(step.op).has_strength}
+        assert ((0.0, 1.0) in magnitudes) is not shape.as_found
+        assert policy.provenance["name"] == "x" and policy.provenance["lookahead"]["runs"] == 4
+    one, two = (policies[shape.name].op_probabilities()["Rotate"] for shape in SHAPES[1:5:3])
+    assert two > one > 0.3
+    assert found.policy == a_search().policy  # what was found stays as it was
+
+
+def test_the_shape_with_the_lowest_loss_is_taken():
+    policies = shaped(a_search(), losses({}, noise=0.1))
+    best = SHAPES[4].name
+    seen = Seen(loss={name: [2.0, 1.0 - 0.6 * (name == best)] for name in policies})
+    policy = chosen(policies, seen)
+    assert policy.subpolicies == policies[best].subpolicies
+    facts = policy.provenance["lookahead"]
+    assert facts["shape"] == best and facts["policy_runs"] == 2
+    assert facts["policy_loss"][best] == 1.2 and facts["policy_loss"][SHAPES[0].name] == 1.5
 
 
 def test_where_it_cannot_tell_the_search_is_believed():
@@ -154,7 +176,7 @@ def test_where_it_cannot_tell_the_search_is_believed():
     seen = losses({"Rotate": 0.3, "Invert": -0.3}, noise=0.01)
     wrong = {"Rotate": -2.0, "Invert": 2.0, "Color": 2.0, "Cutout": -2.0}
     else_O = torch.tensor([wrong.get(op.name, 0.0) for op in SPACE.ops], dtype=torch.float64)
-    scores = dict(zip(seen.loss, seen.scores_O(else_O).tolist(), strict=True))
+    scores = named_scores(seen, else_O)
     assert scores["Rotate"] > 2 and scores["Invert"] < -2
     assert scores["Color"] > 1 and scores["Cutout"] < -1
 
@@ -168,9 +190,13 @@ def quick(monkeypatch):
     monkeypatch.setattr("dada.short.LEAST_EPOCHS", 2)
 
 
-def looked(split: Split, **changes: Any) -> Seen:
-    given = {"budget": ENOUGH, "exchange": True, "seed": 3, "device": CPU} | changes
-    return see(split, network, SPACE, TrainConfig(), **given)
+def lookout(split: Split, **changes: Any) -> Lookout:
+    given = {"build": network, "trunk": UNIFORM, "exchange": True, "seed": 3, "device": CPU}
+    return Lookout.over(split, TrainConfig(), **given | changes)
+
+
+def looked(split: Split, on_run: Any = None, **changes: Any) -> Seen:
+    return lookout(split, **changes).see(arms_of(SPACE), 2, file="ends.json", on_run=on_run)
 
 
 def test_halves_are_exchanged_only_where_chance_made_them(split, quick, monkeypatch):
@@ -193,39 +219,36 @@ def test_a_larger_budget_buys_more_runs_within_limits(split, quick, monkeypatch)
     monkeypatch.setattr(lookahead, "training_seconds", lambda *given: 1.0)
     each = (1 + 15 * 2) / 3  # one shared epoch and fifteen ends of two, of a schedule of three
     for runs, budget in ((0, 0.9), (2, 1.01), (2, 2.5), (3, 3.01), (8, 100)):
-        assert looked(split, budget=budget * each).runs == runs
+        assert lookout(split).affordable(15, budget * each) == runs
 
 
 def test_a_killed_look_ahead_goes_on(split, quick, tmp_path):
     whole = looked(split)
     ended = []
 
-    def stop(done: int, total: int) -> None:
-        ended.append((done, total))
+    def stop(done: int) -> None:
+        ended.append(done)
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         looked(split, run=RunLog(tmp_path / "run"), on_run=stop)
-    assert ended == [(1, 2)]
-    ended.clear()
-    again = looked(
-        split,
-        run=RunLog(tmp_path / "run", resume=True),
-        on_run=lambda done, total: ended.append((done, total)),
-    )
-    assert again == whole and ended == [(2, 2)]
+    assert ended == [1]
+    again = looked(split, run=RunLog(tmp_path / "run", resume=True), on_run=ended.append)
+    assert again == whole and ended == [1, 2]
 
 
 def test_everything_is_finite_and_in_the_order_of_the_space(split, quick):
     seen = looked(split)
     assert list(seen.loss) == [op.name for op in SPACE.ops]
     assert all(math.isfinite(x) for each in seen.loss.values() for x in each)
-    without = SearchSpace.named("paper", exclude=["Invert"])
-    fewer = see(
-        replace(split, test=None), network, without, TrainConfig(),
-        budget=ENOUGH, exchange=False, seed=0, device=CPU,
-    )  # fmt: skip
-    assert "Invert" not in fewer.loss and len(fewer.loss) == 14
+
+
+def test_arms_may_have_fewer_rows_than_the_policy_they_leave(split, quick):
+    """Three operations in each of 455 sub-policies, then one operation alone."""
+    threes = baselines.uniform(SearchSpace.named("paper", ops_per_subpolicy=3))
+    arms = {"Rotate": arms_of(SPACE)["Rotate"], "threes": threes}
+    seen = lookout(split, trunk=threes).see(arms, 2, file="ends.json")
+    assert all(math.isfinite(x) for each in seen.loss.values() for x in each)
 
 
 # --- as a part of a search ----------------------------------------------------------------------
@@ -237,20 +260,45 @@ def searched(split: Split, out: Any, **changes: Any) -> dada.Result:
     return dada.search(data, val, network(0), out=out, **given | changes)
 
 
+@pytest.mark.parametrize("ended", [1, 3], ids=["operations", "policies"])
 def test_a_search_that_is_killed_while_it_looks_ahead_ends_as_one_that_was_not(
-    split, quick, tmp_path
+    split, quick, tmp_path, ended
 ):
+    told: list[tuple[int, int]] = []
+
     def stop(done: int, total: int) -> None:
-        raise KeyboardInterrupt
+        told.append((done, total))
+        if done == ended:
+            raise KeyboardInterrupt
 
     whole = searched(split, tmp_path / "whole")
-    assert whole.policy.provenance["lookahead"]["runs"] == 2
+    facts = whole.policy.provenance["lookahead"]
+    assert facts["runs"] == facts["policy_runs"] == 2
+    assert min(facts["policy_loss"], key=lambda name: facts["policy_loss"][name]) == facts["shape"]
     with pytest.raises(KeyboardInterrupt):
         searched(split, tmp_path / "run", on_lookahead=stop)
     assert Policy.load(tmp_path / "run").provenance.get("lookahead") is None
-    searched(split, tmp_path / "run", resume=True)
+    searched(split, tmp_path / "run", resume=True, on_lookahead=lambda *now: told.append(now))
+    assert told == [(done, 4) for done in (1, 2, 3, 4)]
     policies = [(tmp_path / name / "policy.json").read_bytes() for name in ("whole", "run")]
     assert policies[0] == policies[1]
+
+
+def test_the_second_round_has_seeds_of_its_own(split, quick, tmp_path):
+    searched(split, tmp_path / "run")
+    numbers = [
+        list(map(int, json.loads((tmp_path / "run" / name).read_text())))
+        for name in (shapes.OPERATIONS, shapes.POLICIES)
+    ]
+    assert numbers == [[0, 1], [MOST_RUNS, MOST_RUNS + 1]]
+
+
+def test_without_time_for_a_second_round_the_shape_is_the_usual(
+    split, quick, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(shapes, "FIRST_ROUND", 1.0)
+    facts = searched(split, tmp_path / "run").policy.provenance["lookahead"]
+    assert facts["shape"] == USUAL.name and "policy_runs" not in facts
 
 
 def test_without_time_for_two_runs_the_search_is_left_as_it_is(split, quick, tmp_path):

@@ -19,17 +19,18 @@ from dada import baselines, models, recipes
 from dada.config import SearchConfig, TrainConfig, search_config, train_config
 from dada.data import Split, judged, load_with_base, split_off_validation
 from dada.engine import Ranks, fitting, joined, out_of_memory_named, resolve_device
-from dada.lookahead import OnRun, improved
 from dada.policy import Policy
 from dada.report import save_samples, write_report
 from dada.runlog import RunLog, check_run_path, read_log, read_summary, read_weights
 from dada.scores import Scores
 from dada.search import search as run_search
 from dada.search import try_step as searching_step
+from dada.shapes import OnRun, improved
 from dada.space import SearchSpace
 from dada.train import Job
 from dada.train import train as run_training
 from dada.train import try_step as training_step
+from dada.verify import BUDGET as VERIFY_BUDGET
 from dada.verify import OnTraining, verify_searched
 
 Config = TypeVar("Config", SearchConfig, TrainConfig)
@@ -53,7 +54,7 @@ def search(
     *,
     recipe: str | None = None,
     verify: bool = True,
-    verify_budget: float = 0.0,
+    verify_budget: float | None = None,
     seed: int = 0,
     out: str | os.PathLike[str] | None = None,
     resume: bool = False,
@@ -71,19 +72,25 @@ def search(
     `train_data` is anything `dada.data.load` reads: a name, a folder, a dataset of (image, label),
     or a pair of tensors. Without `val_data`, half of it is set aside to judge on. `model` is a
     name, or a network of one's own that returns logits. `settings` are those of `SearchConfig`,
-    over those of the preset or of a recipe of the paper. With a `verify_budget` (seconds, roughly)
-    and `verify`, short trainings then choose between the policy found and the free ones, and
+    over those of the preset or of a recipe of the paper. With a `verify_budget` (seconds, roughly;
+    by default there is one on a GPU) and `verify`, short trainings then choose between the policy
+    found and the free ones, and
     `result.policy.provenance["verification"]` says by how much the chosen one beat `uniform`.
     """
     if out is not None:
         check_run_path(out, resume=resume)
     target = resolve_device(device)
     _check_seed(seed)
-    verifies = verify and verify_budget != 0
-    if verifies and int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        raise ValueError("--verify-budget is for one process; leave it out under torchrun")
+    several = int(os.environ.get("WORLD_SIZE", "1")) > 1
+    if verify_budget is None:
+        # The paper's search is the paper's, without what came after it.
+        usual = preset == "dada" and recipe is None and not several
+        verify_budget = VERIFY_BUDGET[target.type] if usual else 0.0
     if verify_budget < 0:
         raise ValueError(f"verify_budget should be 0 or more seconds, got {verify_budget:g}")
+    verifies = verify and verify_budget > 0
+    if verifies and several:
+        raise ValueError("--verify-budget is for one process; leave it out under torchrun")
     # Mistakes first: reading the data may take minutes.
     chosen = None if recipe is None else recipes.named(recipe, wants="search")
     wants_auto = _wants_auto(settings)

@@ -90,7 +90,12 @@ class PolicyTables:
 
     @classmethod
     def of(
-        cls, policy: Policy, space: SearchSpace, device: torch.device, least_ops: int = 0
+        cls,
+        policy: Policy,
+        space: SearchSpace,
+        device: torch.device,
+        least_ops: int = 0,
+        least_rows: int = ROWS_OF_A_TABLE,
     ) -> PolicyTables:
         index = {op.name: i for i, op in enumerate(space.ops)}
         longest = max((least_ops, *(len(subpolicy.ops) for subpolicy in policy.subpolicies)))
@@ -100,7 +105,8 @@ class PolicyTables:
             row = [(index[s.op], s.probability, *s.magnitude_range) for s in subpolicy.ops]
             rows.append(row + [nothing] * (longest - len(row)))
         if rows or longest:
-            rows += [[nothing] * longest] * (ROWS_OF_A_TABLE - len(rows) % ROWS_OF_A_TABLE)
+            wanted = max(least_rows, ROWS_OF_A_TABLE * (1 + len(rows) // ROWS_OF_A_TABLE))
+            rows += [[nothing] * longest] * (wanted - len(rows))
         table_NK4 = torch.tensor(rows, dtype=torch.float64).view(len(rows), longest, 4)
         # Beyond the last sub-policy lies infinity: what is left by rounding goes to the last one.
         cumulative = torch.full((len(rows),), math.inf, dtype=torch.float64)

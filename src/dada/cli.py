@@ -134,11 +134,12 @@ def search(
     ] = False,
     lookahead: Annotated[
         float | None,
-        typer.Option(help="Seconds of looking ahead, roughly; default 40, GPU 60; 0: none."),
+        typer.Option(help="Seconds of looking ahead, roughly; default 64, GPU 76; 0: none."),
     ] = None,
     verify_budget: Annotated[
-        float, typer.Option(help="Seconds of short trainings that check the policy; 0: none.")
-    ] = 0.0,
+        float | None,
+        typer.Option(help="Seconds of short trainings that check the policy; default 0, GPU 30."),
+    ] = None,
     val: Annotated[
         str | None, typer.Option(help="Validation data; default: half is split off.")
     ] = None,

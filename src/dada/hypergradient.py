@@ -125,12 +125,12 @@ def finite_difference_cost(
     norm = torch.stack(torch._foreach_norm(grads)).square().sum().sqrt()
     epsilon = step_norm / norm.clamp_min(torch.finfo(norm.dtype).tiny ** 0.5)
     steps = _scaled(grads, epsilon)
-    rng = _RandomState(images_BCHW.device)
+    rng = _RandomState(model, images_BCHW.device)
 
     def at(shift: Callable[[list[Tensor], list[Tensor]], Iterable[Tensor]]) -> list[Tensor]:
         """The losses at shifted weights, and their gradient by pixel if asked for."""
         shifted = shift([weight.detach() for weight in weights.values()], steps)
-        rng.rewind(model)
+        rng.rewind()
         images = images_BCHW.detach().requires_grad_(image_grad)
         with torch.set_grad_enabled(image_grad):
             named = dict(zip(weights, shifted, strict=True))
@@ -239,23 +239,28 @@ class _RandomState:
     one pass and no such limit.
     """
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, model: nn.Module, device: torch.device) -> None:
         self.device = device
         self.capturing = device.type == "cuda" and torch.cuda.is_current_stream_capturing()
-        if not self.capturing:
-            self.host = torch.get_rng_state()
-            self.card = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
-
-    def rewind(self, model: nn.Module) -> None:
         if self.capturing:
-            for name, module in model.named_modules():
-                random = any(word in type(module).__name__ for word in RANDOM_MODULES)
-                if random and module.training and getattr(module, "p", 1.0) != 0:
-                    raise ValueError(
-                        f"module {name!r} drops activations at random, which a finite difference "
-                        "inside a CUDA graph cannot repeat; use hypergradient 'forward'"
-                    )
+            _check_draws_nothing(model)
+            return
+        self.host = torch.get_rng_state()
+        self.card = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
+
+    def rewind(self) -> None:
+        if self.capturing:
             return
         torch.set_rng_state(self.host)
         if self.card is not None:
             torch.cuda.set_rng_state(self.card, self.device)
+
+
+def _check_draws_nothing(model: nn.Module) -> None:
+    for name, module in model.named_modules():
+        random = any(word in type(module).__name__ for word in RANDOM_MODULES)
+        if random and module.training and getattr(module, "p", 1.0) != 0:
+            raise ValueError(
+                f"module {name!r} drops activations at random, which a finite difference "
+                "inside a CUDA graph cannot repeat; use hypergradient 'forward'"
+            )

@@ -219,9 +219,9 @@ def search(
 ) -> SearchResult:
     """Learn a policy for `split.train`, judged on `split.val`.
 
-    With `run`, the policy, the log and a checkpoint are written after every epoch, and a run that
-    was killed continues from its last one. `on_epoch(metrics, epochs)` is told of every epoch.
-    On a GPU the steps are CUDA graphs, unless `graph` is False.
+    With `run`, the policy and the log are written after every epoch, a checkpoint as often as costs
+    little, and a run that was killed continues from its last one. `on_epoch(metrics, epochs)` is
+    told of every epoch. On a GPU the steps are CUDA graphs, unless `graph` is False.
     """
     assert split.val is not None
     start = time.perf_counter()
@@ -263,6 +263,7 @@ def search(
         )
         for measure in (False, True)
     }
+    judged = Captured(model, enabled=graph and ranks.world == 1)
     for epoch in range(first, epochs):
         begun = time.perf_counter()
         with state.lane, kernels_for(total):
@@ -274,7 +275,7 @@ def search(
                 measure = step >= config.measure_from * total
                 losses.append(steps[measure](*some, *others, rates_T[step]))
             loss = float(ranks.gather(torch.stack(losses)).mean())
-            metrics = _conclude_epoch(state, watched, epoch, loss)
+            metrics = _conclude_epoch(state, watched, judged, epoch, loss)
         # The last step's weights enter no loss of this epoch, but they do enter the policy.
         for what, number in (("training loss", loss), ("policy's entropy", metrics["entropy"])):
             if not math.isfinite(number):
@@ -287,7 +288,8 @@ def search(
         if run is not None:
             run.save_text("policy.json", state.policy(provenance | {"epochs": epoch + 1}).to_json())
             run.log(**metrics)
-            run.checkpoint(state.checkpoint(epoch + 1, history))
+            if run.wants_checkpoint or epoch + 1 == epochs:
+                run.checkpoint(state.checkpoint(epoch + 1, history))
         if on_epoch is not None:
             on_epoch(metrics, epochs)
     return SearchResult(
@@ -331,7 +333,9 @@ def read_steps(
 
 
 @torch.no_grad()
-def _conclude_epoch(state: SearchState, watched: Part, epoch: int, loss: float) -> dict[str, Any]:
+def _conclude_epoch(
+    state: SearchState, watched: Part, judged: Captured, epoch: int, loss: float
+) -> dict[str, Any]:
     learned = state.learned
     if state.evidence is not None and state.evidence.op.count > 1:
         state.evidence.conclude_(learned)
@@ -343,7 +347,13 @@ def _conclude_epoch(state: SearchState, watched: Part, epoch: int, loss: float) 
         "epoch": epoch + 1,
         "loss": loss,
         "val_accuracy": judge_model(
-            state.model, state.normalise, watched, state.num_classes, state.precision, state.ranks
+            state.model,
+            state.normalise,
+            watched,
+            state.num_classes,
+            state.precision,
+            state.ranks,
+            call=judged,
         ).accuracy,
         "entropy": float(learned.entropy()),
         "change": change,

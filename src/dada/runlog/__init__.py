@@ -17,6 +17,7 @@ import json
 import math
 import os
 import re
+import time
 import tomllib
 import warnings
 import zipfile
@@ -46,6 +47,9 @@ __all__ = [
 RUN_FORMAT, RUN_VERSION = "dada-run", 1
 CHECKPOINT_FORMAT, CHECKPOINT_VERSION = "dada-checkpoint", 1
 
+CHEAP_SECONDS = 0.03  # a checkpoint that takes no longer to write is always wanted
+CHECKPOINTS_SHARE = 0.02  # others take no more than this of a run's time
+
 _RUN, _CONFIG, _LOG, _FINISHED = "run.json", "config.toml", "log.jsonl", "finished.json"
 _NEXT, _NEWEST, _PREVIOUS = "checkpoint.next.pt", "checkpoint.pt", "checkpoint.previous.pt"
 
@@ -69,6 +73,7 @@ class RunLog:
         check_run_path(path, resume=resume)
         self.path = Path(path)
         self._log_lines = 0
+        self._next_checkpoint = -math.inf  # by time.perf_counter
         if self.finished:
             return
         earlier = self._read_json(_RUN).get("sessions", []) if (self.path / _RUN).exists() else []
@@ -139,6 +144,11 @@ class RunLog:
         assert Path(name).name == name, f"{name!r} should be a file name without a folder"
         write_weights(self.path / name, weights)
 
+    @property
+    def wants_checkpoint(self) -> bool:
+        """Whether enough has been done since the last one to be worth another."""
+        return time.perf_counter() >= self._next_checkpoint
+
     def checkpoint(self, state: Mapping[str, Any]) -> None:
         """Save `state` as checkpoint.pt, keeping the one before as checkpoint.previous.pt.
 
@@ -148,11 +158,15 @@ class RunLog:
         _check_loadable(state, "state")
         content = {"format": CHECKPOINT_FORMAT, "version": CHECKPOINT_VERSION}
         content |= {"log_lines": self._log_lines, "state": dict(state)}
+        begun = time.perf_counter()
         # Between any two of these three lines a whole state is on disk under one of the names.
         write(self.path / _NEXT, lambda file: torch.save(content, file))
         if (self.path / _NEWEST).exists():
             os.replace(self.path / _NEWEST, self.path / _PREVIOUS)
         os.replace(self.path / _NEXT, self.path / _NEWEST)
+        now = time.perf_counter()
+        cost = now - begun
+        self._next_checkpoint = now + (cost / CHECKPOINTS_SHARE if cost > CHEAP_SECONDS else 0)
 
     def restore(self) -> dict[str, Any] | None:
         """The newest readable state, or None when there is none and the run begins at the start.

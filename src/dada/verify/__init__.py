@@ -34,6 +34,7 @@ from dada.verify.rounds import AGAINST, Outcome, decide
 from dada.verify.trainings import OnTraining, Trainings
 
 __all__ = [
+    "BUDGET",
     "OnTraining",
     "Verification",
     "free_policies",
@@ -44,6 +45,9 @@ __all__ = [
 ]
 
 FILE = "verification.json"
+# Seconds on a nominal machine after a search, unless the user says otherwise. On a CPU they would
+# be as long as the search again, so there one has to ask.
+BUDGET = {"cpu": 0.0, "cuda": 30.0}
 
 
 @dataclass(frozen=True, kw_only=True)
