@@ -16,8 +16,9 @@ half          trained from scratch on one half, on the other; every second time 
 ahead         the second half of a training under `uniform`, repeated with the policy, likewise;
               this is the second round of a search (dada.shapes)
 
-Spearman's rank correlation with the mean truth of all seeds says whether a reading can choose. This
-chose the shapes that are shipped, so it is no judge of them: `judge.py` is.
+Spearman's rank correlation with the truth of the same search says whether a reading can choose. The
+truth is looked up on the same test images that `judge.py` uses, so what was learned here, to have a
+second round and which shapes to try in it, has seen them; no search has.
 """
 
 from __future__ import annotations
@@ -158,17 +159,19 @@ def table(searches: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def correlations(searches: dict[str, Any]) -> list[dict[str, Any]]:
-    """Of every reading with the mean truth, search by search."""
-    names = [n for n in next(iter(searches.values())) if n not in AT_ONE_MAGNITUDE]
-    true = [np.mean([t[0] for f in searches.values() for t in f[n]["truth"]]) for n in names]
+    """Of every reading with the truth of the same search, whose policies no other search has."""
+
+    def means(found: dict[str, Any], reading: str, column: int, sign: int = 1) -> list[float]:
+        names = [name for name in found if name not in AT_ONE_MAGNITUDE]
+        return [sign * float(np.mean([one[column] for one in found[n][reading]])) for n in names]
+
     rows = []
     for reading in READINGS[1:]:
         for column, (what, sign) in enumerate((("accuracy", 1), ("loss", -1))):
             each = [
                 float(
                     spearmanr(
-                        true,
-                        [sign * np.mean([one[column] for one in found[n][reading]]) for n in names],
+                        means(found, "truth", 0), means(found, reading, column, sign)
                     ).statistic
                 )
                 for found in searches.values()

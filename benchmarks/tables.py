@@ -197,6 +197,7 @@ TABLES: dict[str, dict[str, Callable[[], str]]] = {
         "cifar10 shapes": lambda: shape_table("cifar10"),
         "digits shapes": lambda: shape_table("digits"),
         "choosing table": choosing_table,
+        "cifar10 judge": lambda: judge_table("cifar10"),
         "digits judge": lambda: judge_table("digits"),
     },
 }

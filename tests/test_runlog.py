@@ -13,6 +13,7 @@ import textwrap
 import tomllib
 from collections import Counter, OrderedDict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -499,3 +500,31 @@ def test_no_card_no_name(monkeypatch):
     monkeypatch.setenv("PATH", "")
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)
     assert versions()["gpu"] is None
+
+
+def test_a_checkpoint_is_wanted_as_often_as_costs_little(tmp_path, monkeypatch):
+    """One that took 0.1 s is not wanted again for 5 s, one that took 0.01 s at once."""
+    now = 100.0
+    monkeypatch.setattr("dada.runlog.time.perf_counter", lambda: now)
+
+    def taking(seconds: float) -> Any:
+        def save(content: Any, file: Any) -> None:
+            nonlocal now
+            now += seconds
+            real(content, file)
+
+        return save
+
+    real = torch.save
+    run = RunLog(tmp_path / "run")
+    assert run.wants_checkpoint
+    monkeypatch.setattr("dada.runlog.torch.save", taking(0.01))
+    run.checkpoint({"epoch": 1})
+    assert run.wants_checkpoint
+    monkeypatch.setattr("dada.runlog.torch.save", taking(0.1))
+    run.checkpoint({"epoch": 2})
+    assert not run.wants_checkpoint
+    now += 4.9
+    assert not run.wants_checkpoint
+    now += 0.2
+    assert run.wants_checkpoint

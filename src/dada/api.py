@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
+import math
 import os
 import time
 from collections.abc import Callable
@@ -86,7 +87,7 @@ def search(
         # The paper's search is the paper's, without what came after it.
         usual = preset == "dada" and recipe is None and not several
         verify_budget = VERIFY_BUDGET[target.type] if usual else 0.0
-    if verify_budget < 0:
+    if not 0 <= verify_budget < math.inf:
         raise ValueError(f"verify_budget should be 0 or more seconds, got {verify_budget:g}")
     verifies = verify and verify_budget > 0
     if verifies and several:

@@ -138,7 +138,7 @@ def search(
     ] = None,
     verify_budget: Annotated[
         float | None,
-        typer.Option(help="Seconds of short trainings that check the policy; default 0, GPU 30."),
+        typer.Option(help="Seconds of short trainings that check the policy; default 0, GPU 60."),
     ] = None,
     val: Annotated[
         str | None, typer.Option(help="Validation data; default: half is split off.")

@@ -28,7 +28,7 @@ from dada.nominal import forward_operations, training_seconds
 from dada.policy import Policy
 from dada.runlog import RunLog
 from dada.scores import Scores
-from dada.short import shorten
+from dada.short import seed_of, shorten
 from dada.space import SPACES
 from dada.train import Job, Length, Place, Turns, at_once_for, learning_rates_T, take_turns
 
@@ -134,16 +134,14 @@ def schedule(
 class Lookout:
     """What all runs share.
 
-    With `exchange`, every second run is trained on the validation images and judged on the others:
-    for halves that chance has made. `build(seed)` gives a new network. With `run`, what has ended
-    is written to its directory, and the same call goes on from there.
+    Every second run may be trained on the validation images and judged on the others. `build(seed)`
+    gives a new network. With `run`, what has ended is written to its directory, and the same call
+    goes on from there.
     """
 
-    split: Split
-    config: TrainConfig
+    halves: tuple[tuple[Split, TrainConfig], tuple[Split, TrainConfig]]  # as they are, exchanged
     build: Callable[[int], nn.Module]
     trunk: Policy
-    exchange: bool
     seed: int
     device: torch.device
     run: RunLog | None = None
@@ -152,23 +150,33 @@ class Lookout:
 
     @classmethod
     def over(
-        cls, split: Split, training: TrainConfig, *, seed: int, device: torch.device, **how: Any
+        cls,
+        split: Split,
+        training: TrainConfig,
+        *,
+        exchange: bool,
+        seed: int,
+        device: torch.device,
+        **how: Any,
     ) -> Lookout:
-        """`how` are the other fields, `split` and `training` what a user would train with."""
-        split, config = schedule(split, training, seed, device)
-        return cls(split=split, config=config, seed=seed, device=device, **how)
+        """`split` and `training` are what a user would train with, `how` the other fields.
+
+        With `exchange`, which is for halves that chance has made, every second run exchanges them.
+        """
+        assert split.val is not None
+        other = replace(split, train=split.val, val=split.train) if exchange else split
+        halves = (schedule(split, training, seed, device), schedule(other, training, seed, device))
+        return cls(halves=halves, seed=seed, device=device, **how)
 
     def _run(self, arms: Mapping[str, Policy], number: int) -> Run:
-        split = self.split
-        assert split.val is not None
-        if self.exchange and number % 2:
-            split = replace(split, train=split.val, val=split.train)
+        split, config = self.halves[number % 2]
+        seed = seed_of(self.seed, "looking ahead", number)
         job = Job(
             split=split,
-            model=self.build(self.seed + number),
+            model=self.build(seed),
             policy=self.trunk,
-            config=self.config,
-            seed=self.seed + number,
+            config=config,
+            seed=seed,
             device=self.device,
             graph=self.graph,
             ranks=self.ranks,
@@ -205,10 +213,12 @@ class Lookout:
         """
         numbers = range(first, first + count)
         known = self.ranks.same(self._on_disk(file, arms))
-        left = [self._run(arms, number) for number in numbers if number not in known]
-        at_once = 1 if self.ranks.world > 1 else at_once_for(self.device, self.split.image_size)
-        for one, scores in look_ahead(left, at_once):
-            known[one.job.seed - self.seed] = {name: each.loss for name, each in scores.items()}
+        left = {number: self._run(arms, number) for number in numbers if number not in known}
+        number_of = {run.job.seed: number for number, run in left.items()}
+        size = self.halves[0][0].image_size
+        at_once = 1 if self.ranks.world > 1 else at_once_for(self.device, size)
+        for one, scores in look_ahead(list(left.values()), at_once):
+            known[number_of[one.job.seed]] = {name: each.loss for name, each in scores.items()}
             if self.run is not None:
                 ended = {str(number): known[number] for number in sorted(known)}
                 self.run.save_text(file, json.dumps(ended, indent=1) + "\n")

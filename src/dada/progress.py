@@ -166,15 +166,27 @@ def print_result(result: Result, console: Console) -> None:
         rates.add_row(name, bar(min(1.0, share), 24), f"{share:.1%}")
     console.print(rates)
     verification = policy.provenance.get("verification")
+    if "lookahead" in policy.provenance:
+        console.print(_looked_ahead(policy), highlight=False, markup=False)
     said = "Not yet compared with the free policies: --verify-budget or dada compare does that."
     if verification is not None:
         said = f"Verified: {verification['verdict']}"
     console.print(f"found in {result.seconds:.0f} s. {said}", highlight=False, markup=False)
-    if policy.provenance.get("lookahead", {}) is None:
-        skipped = "Looking ahead was left out: too long here. --lookahead SECONDS allows it."
-        console.print(skipped, highlight=False, markup=False)
     if result.out is not None:
         _print_files(result.out, console)
+
+
+def _looked_ahead(policy: Policy) -> str:
+    seen = policy.provenance["lookahead"]
+    if seen is None:
+        return "Looking ahead was left out: too long here. --lookahead SECONDS allows it."
+    if "policy_runs" not in seen:
+        return f"Looking ahead scored the operations in {seen['runs']} runs."
+    return (
+        f"Looking ahead scored the operations in {seen['runs']} runs and, of "
+        f"{len(seen['policy_loss'])} policies made of them, took in {seen['policy_runs']} more: "
+        f"{seen['shape']}."
+    )
 
 
 def _best_subpolicies(policy: Policy) -> Table:

@@ -5,7 +5,6 @@ Letters: B images of a batch, C classes, N images in all.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -43,12 +42,8 @@ def judge_model(
     num_classes: int,
     precision: Precision,
     ranks: Ranks = ALONE,
-    call: Callable[[Tensor], Tensor] | None = None,
 ) -> Scores:
-    """The scores of a network on every image of a part, in evaluation mode.
-
-    `call` stands for calling `model`: a recorded one, for those who judge again and again.
-    """
+    """The scores of a network on every image of a part, in evaluation mode."""
     was_training = model.training
     model.eval()
     device = precision.device
@@ -59,7 +54,7 @@ def judge_model(
     every_N = torch.arange(ranks.rank, len(part), ranks.world)
     for images, labels_B in batches(part, every_N.split(BATCH)):
         with precision.passes():
-            logits_BC = (call or model)(channels_last(normalise(images), device)).float()
+            logits_BC = model(channels_last(normalise(images), device)).float()
         loss += F.cross_entropy(logits_BC, labels_B, reduction="sum")
         pair_B = labels_B * num_classes + logits_BC.argmax(1)
         confusion_CC += torch.bincount(pair_B, minlength=num_classes**2).view_as(confusion_CC)

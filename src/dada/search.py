@@ -263,7 +263,6 @@ def search(
         )
         for measure in (False, True)
     }
-    judged = Captured(model, enabled=graph and ranks.world == 1)
     for epoch in range(first, epochs):
         begun = time.perf_counter()
         with state.lane, kernels_for(total):
@@ -275,7 +274,7 @@ def search(
                 measure = step >= config.measure_from * total
                 losses.append(steps[measure](*some, *others, rates_T[step]))
             loss = float(ranks.gather(torch.stack(losses)).mean())
-            metrics = _conclude_epoch(state, watched, judged, epoch, loss)
+            metrics = _conclude_epoch(state, watched, epoch, loss)
         # The last step's weights enter no loss of this epoch, but they do enter the policy.
         for what, number in (("training loss", loss), ("policy's entropy", metrics["entropy"])):
             if not math.isfinite(number):
@@ -333,9 +332,7 @@ def read_steps(
 
 
 @torch.no_grad()
-def _conclude_epoch(
-    state: SearchState, watched: Part, judged: Captured, epoch: int, loss: float
-) -> dict[str, Any]:
+def _conclude_epoch(state: SearchState, watched: Part, epoch: int, loss: float) -> dict[str, Any]:
     learned = state.learned
     if state.evidence is not None and state.evidence.op.count > 1:
         state.evidence.conclude_(learned)
@@ -347,13 +344,7 @@ def _conclude_epoch(
         "epoch": epoch + 1,
         "loss": loss,
         "val_accuracy": judge_model(
-            state.model,
-            state.normalise,
-            watched,
-            state.num_classes,
-            state.precision,
-            state.ranks,
-            call=judged,
+            state.model, state.normalise, watched, state.num_classes, state.precision, state.ranks
         ).accuracy,
         "entropy": float(learned.entropy()),
         "change": change,

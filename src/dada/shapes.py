@@ -26,7 +26,7 @@ from dada.config import SearchConfig, TrainConfig
 from dada.data import Split
 from dada.evidence import LARGEST_SCORE, SCALE_IN_ERRORS, beyond_noise, bounded
 from dada.lookahead import MOST_RUNS, Lookout, Seen
-from dada.policy import Policy
+from dada.policy import Policy, PolicyOp
 from dada.search import SearchResult
 from dada.space import SearchSpace
 
@@ -53,11 +53,13 @@ class Shape:
         return f"sharpness {self.sharpness:g}, probability {self.probability:g}, {magnitudes}"
 
 
-USUAL = Shape(1, 0.5)  # where there is no time for a second round
-SHAPES = (
-    *(Shape(sharpness, probability) for sharpness in (1, 2) for probability in (0.25, 0.5, 1)),
-    *(Shape(1, probability, as_found=True) for probability in (0.5, 1)),
+# Where there is no time for a second round, the first of them is taken.
+AT_ANY = tuple(
+    Shape(sharpness, probability) for sharpness in (1, 2) for probability in (0.5, 0.25, 1)
 )
+SHAPES = (*AT_ANY, Shape(1, 0.5, as_found=True), Shape(1, 1, as_found=True))
+# A search that learned no ranges of magnitudes keeps what it has.
+SHAPES_AS_FOUND = tuple(replace(shape, as_found=True) for shape in AT_ANY)
 
 
 def improved(
@@ -94,8 +96,8 @@ def improved(
     operations = lookout.see(arms, first, file=OPERATIONS, on_run=ended)
     policies = shaped(found, operations)
     if not second:
-        return policies[USUAL.name]
-    # With seeds of their own: what chance did for an operation does not come again.
+        return next(iter(policies.values()))
+    # With seeds of their own: what chance did for an operation in training does not come again.
     seen = lookout.see(
         policies,
         second,
@@ -123,14 +125,14 @@ def scores_of(seen: Seen, else_O: Tensor | None = None) -> Tensor:
     believed as well.
     """
     loss_RO = torch.tensor(list(seen.loss.values()), dtype=torch.float64).T
-    gain_RO = loss_RO.median(1, keepdim=True).values - loss_RO
+    gain_RO = loss_RO.quantile(0.5, dim=1, keepdim=True) - loss_RO
     gain_O = gain_RO.mean(0)
     error_O = _errors(gain_RO - gain_O)
-    gain_O = gain_O - gain_O.median()
-    scale = torch.maximum(gain_O.abs().median(), SCALE_IN_ERRORS * error_O.median())
-    scale = scale.clamp(min=1e-12)
+    gain_O = gain_O - gain_O.quantile(0.5)
+    error = error_O.quantile(0.5)
+    scale = torch.maximum(gain_O.abs().quantile(0.5), SCALE_IN_ERRORS * error).clamp(min=1e-12)
     score_O = bounded(gain_O / scale)
-    noise = (error_O.median() / scale).square()
+    noise = (error / scale).square()
     shared = (1 - 2 * noise / score_O.square().mean().clamp(min=1e-12)).clamp(min=0)
     sure_O = beyond_noise(gain_O, error_O)
     score_O = torch.maximum(shared, sure_O) * score_O
@@ -141,9 +143,10 @@ def scores_of(seen: Seen, else_O: Tensor | None = None) -> Tensor:
 
 def _errors(noise_RO: Tensor) -> Tensor:
     """Standard errors of the means: each operation's own few differences, drawn to the typical."""
-    degrees = len(noise_RO) - 1
-    variance_O = noise_RO.square().sum(0) / max(1, degrees)
-    typical = variance_O.median()
+    degrees = max(1, len(noise_RO) - 1)
+    variance_O = noise_RO.square().sum(0) / degrees
+    # The middle of few squares lies below their mean (Wilson and Hilferty).
+    typical = variance_O.quantile(0.5) / (1 - 2 / (9 * degrees)) ** 3
     moderated_O = (PRIOR_DEGREES * typical + degrees * variance_O) / (PRIOR_DEGREES + degrees)
     return (moderated_O / len(noise_RO)).sqrt()
 
@@ -159,34 +162,27 @@ def shaped(found: SearchResult, operations: Seen) -> dict[str, Policy]:
     harm_O = None if found.goodness_O is None else found.goodness_O.clamp(max=0)
     score_O = scores_of(operations, harm_O)
     scores = {op.name: round(float(s), 6) for op, s in zip(space.ops, score_O, strict=True)}
+    learned = found.parameters.magnitude_distribution is not None
     policies = {}
-    for shape in SHAPES:
+    for shape in SHAPES if learned else SHAPES_AS_FOUND:
         parameters = copy.deepcopy(found.parameters)
         score_NK = score_O[space.op_index_NK].to(parameters.subpolicy_logits_N)
         parameters.subpolicy_logits_N.copy_(shape.sharpness * score_NK.sum(1))
-        parameters.apply_prob_NK.fill_(shape.probability)
-        parameters.project_()
         facts = {"runs": operations.runs, "score": scores, "shape": shape.name}
         provenance = {**found.policy.provenance, "lookahead": facts}
         policy = parameters.to_policy(space, provenance=provenance)
-        policies[shape.name] = policy if shape.as_found else _at_any_magnitude(policy, space)
+        policies[shape.name] = _steps_of(policy, shape, space)
     return policies
 
 
-def _at_any_magnitude(policy: Policy, space: SearchSpace) -> Policy:
-    return replace(
-        policy,
-        subpolicies=tuple(
-            replace(
-                subpolicy,
-                ops=tuple(
-                    replace(step, magnitude=(0.0, 1.0)) if space.op(step.op).has_strength else step
-                    for step in subpolicy.ops
-                ),
-            )
-            for subpolicy in policy.subpolicies
-        ),
-    )
+def _steps_of(policy: Policy, shape: Shape, space: SearchSpace) -> Policy:
+    def changed(step: PolicyOp) -> PolicyOp:
+        keeps = shape.as_found or not space.op(step.op).has_strength
+        magnitude = step.magnitude if keeps else (0.0, 1.0)
+        return replace(step, probability=shape.probability, magnitude=magnitude)
+
+    rows = (replace(row, ops=tuple(map(changed, row.ops))) for row in policy.subpolicies)
+    return replace(policy, subpolicies=tuple(rows))
 
 
 def chosen(policies: dict[str, Policy], seen: Seen) -> Policy:

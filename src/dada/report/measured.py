@@ -63,9 +63,13 @@ def operations(run: Run) -> Html | None:
         words += f" The tick marks where all began: {level:.1%}."
     if over_time:
         words += " The small curves run over the epochs of the search."
-    ahead = number(mapping(policy.provenance.get("lookahead")).get("runs"))
-    if ahead:
-        words += f" Looking ahead {ahead:.0f} times then decided how likely each is."
+    seen = mapping(policy.provenance.get("lookahead"))
+    verified = mapping(policy.provenance.get("verification"))
+    if verified.get("chosen", "searched") == "searched":  # else this is not what it made
+        if runs := number(seen.get("runs")):
+            words += f" Looking ahead {runs:.0f} times then decided how likely each is."
+        if more := number(seen.get("policy_runs")):
+            words += f" {more:.0f} times more chose between whole policies: {seen.get('shape')}."
     return section(
         "operations",
         "Operations",

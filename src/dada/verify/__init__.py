@@ -47,7 +47,10 @@ __all__ = [
 FILE = "verification.json"
 # Seconds on a nominal machine after a search, unless the user says otherwise. On a CPU they would
 # be as long as the search again, so there one has to ask.
-BUDGET = {"cpu": 0.0, "cuda": 30.0}
+BUDGET = {"cpu": 0.0, "cuda": 60.0}
+# Of a training after a search. Longer ones show more of what a policy does: on reduced CIFAR-10 a
+# found policy was 2.5 points better than uniform after 1,250 steps (docs/search-study.md).
+STEPS = {"cpu": 400, "cuda": 1200}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,6 +94,7 @@ def verify_searched(
     config: SearchConfig,
     *,
     seed: int,
+    device: torch.device,
     **how: Any,
 ) -> Verification:
     """What a search found against the free policies of its space, in short trainings.
@@ -101,9 +105,11 @@ def verify_searched(
     space = SearchSpace.named(
         config.space, ops_per_subpolicy=config.ops_per_subpolicy, exclude=config.exclude
     )
-    short, training = shorten(split, TrainConfig(base=config.base), seed=seed)
+    usual = TrainConfig(base=config.base)
+    short, training = shorten(split, usual, seed=seed, steps=STEPS[device.type])
     candidates = {"searched": searched, **free_policies(space)}
-    verified = verify(short, candidates, build, config=training, seed=seed, **how)
+    how |= {"seed": seed, "device": device}
+    verified = verify(short, candidates, build, config=training, **how)
     provenance = {**searched.provenance, **verified.policy.provenance}
     return replace(verified, policy=replace(verified.policy, provenance=provenance))
 

@@ -11,12 +11,12 @@ another this happens in 2.5% of all verifications, however many candidates there
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from dada.compare.statistics import Interval, interval, mean
+from dada.short import seed_of
 from dada.verify.plan import Plan, kept_of
 
 AGAINST = "uniform"
@@ -63,7 +63,7 @@ def decide(
     # 1. Halve: the scores of all rounds count, and those in a round have had the same seeds.
     for size, new in plan.rounds:
         assert len(left) == size
-        seeds = [_seed(seed, "choosing", used + i) for i in range(new)]
+        seeds = [seed_of(seed, "choosing", used + i) for i in range(new)]
         used += new
         seen = train(left, seeds)
         for name in left:
@@ -74,7 +74,7 @@ def decide(
         rounds.append(_round(seeds, seen, left, fresh=False))
     best_of_all, _ = left
     # 2. Measure: pairs of fresh seeds, of the one that was chosen and of uniform.
-    seeds = [_seed(seed, "measuring", i) for i in range(plan.pairs)]
+    seeds = [seed_of(seed, "measuring", i) for i in range(plan.pairs)]
     seen = train(left, seeds)
     by_seed = [a - b for a, b in zip(seen[best_of_all], seen[AGAINST], strict=True)]
     ends = interval(by_seed, least=resolution)
@@ -107,12 +107,6 @@ def _verdict(name: str, difference: float, ends: Interval, seeds: int) -> str:
         return f"nothing beats uniform: {worse} {over}; uniform is returned"
     measured = f"{name}: {difference:+.2f} +- {half:.2f} {over}"
     return f"no difference from uniform was seen ({measured}); uniform is returned"
-
-
-def _seed(seed: int, purpose: str, number: int) -> int:
-    """The same for the same three, and no neighbour of another: trainings use seed + 1 as well."""
-    digest = hashlib.sha256(f"{purpose} {seed} {number}".encode()).digest()
-    return int.from_bytes(digest[:6], "big")
 
 
 def _round(
