@@ -11,7 +11,7 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from itertools import product
 from pathlib import Path
 
@@ -19,6 +19,7 @@ import pytest
 import torch
 
 from dada import ops
+from dada.engine import plain_kernels
 from dada.ops import Op, batch, fused
 
 TESTS = Path(__file__).parent
@@ -73,6 +74,8 @@ def interpreted_case(table_name: str, c: int, h: int, w: int) -> dict[str, objec
     expected = ops.run(table, images, *steps)
     before = images.clone()
     done = fused.run(table, images, *steps)
+    normal = torch.tensor([120.3, 118.1, 99.9])[:c], torch.tensor([62.7, 61.3, 70.1])[:c]
+    floats = fused.run(table, images, *steps, normal)
     return {
         "case": [table_name, c, h, w],
         "wrong ops": sorted(
@@ -83,6 +86,8 @@ def interpreted_case(table_name: str, c: int, h: int, w: int) -> dict[str, objec
         ),
         "changed images": int((done != images).flatten(1).any(1).sum()),
         "input kept": torch.equal(images, before),
+        "normalised alike": torch.equal(floats, ops.run(table, images, *steps, normal)),
+        "side by side": floats.is_contiguous(memory_format=torch.channels_last),
     }
 
 
@@ -135,6 +140,7 @@ def test_the_interpreted_kernels_give_the_same_bytes():
     for answer in answers:
         assert answer["wrong ops"] == [], answer
         assert answer["input kept"], answer
+        assert answer["normalised alike"] and answer["side by side"], answer
     at_33_40 = [answer for answer in answers if answer["case"][2:] == [33, 40]]
     assert all(answer["changed images"] > 10 for answer in at_33_40), "the kernels did nothing"
 
@@ -153,6 +159,23 @@ def test_a_launch_fits_the_grid():
 # --- on a card ----------------------------------------------------------------------------------
 
 SIZES = [(32, 32), (224, 224), (33, 47), (1, 1), (2, 5), (3, 3), (517, 301)]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("plain", [False, True], ids=["fused", "torch"])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_cuda_normalises_alike(channels, plain):
+    steps = steps_for(ops.PAPER, 2, 33, 47)
+    images = images_for(len(steps[0]), channels, 33, 47)
+    normal = torch.full((channels,), 120.3), torch.full((channels,), 62.7)
+    with plain_kernels() if plain else nullcontext():
+        done = ops.run(
+            ops.PAPER,
+            images.cuda(),
+            *(step.cuda() for step in steps),
+            (normal[0].cuda(), normal[1].cuda()),
+        )
+    assert torch.equal(done.cpu(), ops.run(ops.PAPER, images, *steps, normal))
 
 
 @contextmanager

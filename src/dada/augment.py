@@ -23,13 +23,18 @@ from dada.space import SPACES, Draw, SearchSpace
 
 
 def augment(
-    images_BCHW: Tensor, space: SearchSpace, draw: Draw, magnitude_NK: Tensor | None = None
+    images_BCHW: Tensor,
+    space: SearchSpace,
+    draw: Draw,
+    magnitude_NK: Tensor | None = None,
+    normalise: Normalise | None = None,
 ) -> Tensor:
-    """The images under one draw each.
+    """The images under one draw each, and normalised if asked.
 
     The magnitude is the one the draw brings, or else the sub-policy's own in `magnitude_NK`.
     """
-    return apply_steps(images_BCHW, space, *_steps(images_BCHW, space, draw, magnitude_NK))
+    steps = _steps(images_BCHW, space, draw, magnitude_NK)
+    return apply_steps(images_BCHW, space, *steps, normalise=normalise)
 
 
 def augment_stages(
@@ -39,8 +44,8 @@ def augment_stages(
     steps = _steps(images_BCHW, space, draw, magnitude_NK)
     stages = [images_BCHW]
     for k in range(draw.apply_BK.shape[1]):
-        only_k = (each[:, k : k + 1] for each in steps)
-        stages.append(apply_steps(stages[-1], space, *only_k))
+        op_index, apply, magnitude, sign, center = (each[:, k : k + 1] for each in steps)
+        stages.append(apply_steps(stages[-1], space, op_index, apply, magnitude, sign, center))
     return stages
 
 
@@ -65,12 +70,14 @@ def apply_steps(
     magnitude_BK: Tensor,
     sign_BK: Tensor,
     center_BK2: Tensor,
+    normalise: Normalise | None = None,
 ) -> Tensor:
     """K operations one after another, chosen for every image; centres are fractions of a side."""
     done_BK, value_BK = space.decide(op_index_BK, apply_BK, magnitude_BK, sign_BK)
     h, w = images_BCHW.shape[-2:]
     center = torch.stack([center_BK2[..., 0] * w, center_BK2[..., 1] * h], dim=-1)
-    return ops.run(space.ops, images_BCHW, done_BK, value_BK, center.to(torch.float64))
+    normal = None if normalise is None else (normalise.mean, normalise.std)
+    return ops.run(space.ops, images_BCHW, done_BK, value_BK, center.to(torch.float64), normal)
 
 
 ROWS_OF_A_TABLE = 128  # or a multiple: more than the 105 pairs of the paper's space
@@ -130,11 +137,15 @@ class PolicyTables:
         space: SearchSpace,
         generator: torch.Generator | None,
         ranks: Ranks = ALONE,
+        normalise: Normalise | None = None,
     ) -> Tensor:
-        """A draw for every image, applied; few launches, none of which waits for the device."""
+        """A draw for every image, applied; few launches, none of which waits for the device.
+
+        With `normalise` that is done too, as the last pixels are written.
+        """
         b, k = len(images_BCHW), self.op_index_NK.shape[1]
         if not len(self.cumulative_N):
-            return images_BCHW
+            return images_BCHW if normalise is None else normalise(images_BCHW)
         numbers = ranks.uniform(b, 1 + 5 * k, images_BCHW.device, generator, torch.float64)
         position_B1, numbers_BK5 = numbers.split([1, 5 * k], dim=1)
         fires, between, direction, *center = numbers_BK5.view(b, k, 5).unbind(-1)
@@ -150,6 +161,7 @@ class PolicyTables:
             torch.lerp(low, high, between),
             torch.where(direction < 0.5, -1.0, 1.0),
             torch.stack(center, dim=-1),
+            normalise,
         )
 
 

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from dada.augment import augment, augment_stages, before_policy, cover_square
 from dada.config import SearchConfig
 from dada.data import Batch, Part, Split, batches, resized_crops
-from dada.engine import ALONE, Captured, Ranks, kernels_for, plain_kernels
+from dada.engine import ALONE, Captured, Ranks, channels_last, kernels_for, plain_kernels
 from dada.hypergradient import HYPERGRADIENTS, Cost, trainable_weights, virtual_val_grad
 from dada.models import check_logits, without_noise
 from dada.parameters import PolicyParameters
@@ -77,11 +77,14 @@ def search_step(
     draw = draw_of_all.take(state.mine)
     # 2. The augmented images x^ = s(x), normalised.
     magnitude_NK = state.sampling.magnitude_NK
+    stages: list[Tensor] = []
     if state.reads_pixels:  # the images between the operations are asked for in step 6
         stages = augment_stages(clean_BCHW, state.space, draw, magnitude_NK)
+        views_BCHW = seen(stages[-1])
     else:
-        stages = [clean_BCHW, augment(clean_BCHW, state.space, draw, magnitude_NK)]
-    views_BCHW = cover_square(seen(stages[-1]), config.base.cutout, state.noise, ranks)
+        views_BCHW = augment(clean_BCHW, state.space, draw, magnitude_NK, state.normalise)
+        views_BCHW = channels_last(views_BCHW, state.device)
+    views_BCHW = cover_square(views_BCHW, config.base.cutout, state.noise, ranks)
     # 3. The gradient of the training loss: computed once, for the virtual step and the real one.
     state.weight_optimizer.zero_grad()
     with state.precision.passes():

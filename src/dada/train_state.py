@@ -87,8 +87,10 @@ class TrainState(nn.Module):
         """Crop and flip, policy, normalise, cutout: the stations of the search."""
         base = self.config.base
         before_BCHW = before_policy(images_BCHW, base, self.noise, self.ranks)
-        done_BCHW = self.tables.augment(before_BCHW, self.space, self.noise, self.ranks)
-        views_BCHW = cover_square(self.normalise(done_BCHW), base.cutout, self.noise, self.ranks)
+        done_BCHW = self.tables.augment(
+            before_BCHW, self.space, self.noise, self.ranks, self.normalise
+        )
+        views_BCHW = cover_square(done_BCHW, base.cutout, self.noise, self.ranks)
         views: Tensor = channels_last(views_BCHW, self.device)
         return views
 

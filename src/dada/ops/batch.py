@@ -73,15 +73,20 @@ def run(
     op_index_BK: Tensor,
     value_BK: Tensor,
     center_BK2: Tensor,
+    normal: tuple[Tensor, Tensor] | None = None,
 ) -> Tensor:
     """Do ops[op_index_BK[b, k]] with value_BK[b, k] to image b, for k = 0, 1, ...; -1 is none.
 
-    Values are taken as they come: they are checked where a person or a file hands them over.
+    Values are taken as they come: they are checked where a person or a file hands them over. With
+    `normal`, a mean and a deviation for each channel, images (uint8 then) come back as the floats
+    (level - mean) / deviation, which saves a network a pass over them.
     """
     levels = to_uint8(images_BCHW).contiguous()
     value_BK = value_BK.to(torch.float64)
+    assert normal is None or images_BCHW.dtype == torch.uint8
     if levels.is_cuda and _worth_compiling(levels):
-        levels = fused.run(ops, levels, op_index_BK, value_BK, center_BK2)
+        levels = fused.run(ops, levels, op_index_BK, value_BK, center_BK2, normal)
+        normal = None
     else:
         on_cpu = levels.device.type == "cpu"
         if on_cpu and levels.data_ptr() == images_BCHW.data_ptr():
@@ -92,6 +97,9 @@ def run(
                 _wanted_rows_(ops, levels, *step)
             else:
                 levels = _all_rows(ops, levels, *step)
+    if normal is not None:
+        mean_C11, deviation_C11 = (each.view(-1, 1, 1) for each in normal)
+        return (levels.float() - mean_C11) / deviation_C11
     return levels if images_BCHW.dtype == torch.uint8 else levels.to(images_BCHW.dtype) / 255
 
 

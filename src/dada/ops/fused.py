@@ -70,7 +70,9 @@ def run(
     op_index_BK: Tensor,
     value_BK: Tensor,
     center_BK2: Tensor,
+    normal: tuple[Tensor, Tensor] | None = None,
 ) -> Tensor:
+    """See `batch.run`; `normal` is applied as the last pixels are written."""
     # Triton is imported, and its kernels compiled, only when a CUDA batch comes.
     from dada.ops.fused_kernels import pixels, statistics
 
@@ -81,7 +83,9 @@ def run(
     center_BK2 = center_BK2.to(torch.float64).contiguous()
     table_BC256 = torch.empty(b, c, 256, dtype=torch.uint8, device=device)
     mean_B = torch.empty(b, dtype=torch.float32, device=device)
+    usual_C, deviation_C = (mean_B, mean_B) if normal is None else normal
     steps = op_index_BK.shape[1]
+    assert steps or normal is None, "without an operation there is no last pass"
     # Without fusing multiply and add into one rounding: Pillow makes two.
     constants = {"CHANNELS": c, "BLOCK": PIXELS_PER_PROGRAM, "enable_fp_fusion": False}
     blocks = -(-h * w // PIXELS_PER_PROGRAM)
@@ -90,7 +94,10 @@ def run(
         statistics[(b, c)](
             images_BCHW, op_index_BK, formula_O, table_BC256, mean_B, k, steps, h * w, **constants
         )
+        normalises = normal is not None and k == steps - 1
         result = torch.empty_like(images_BCHW)
+        if normalises:
+            result = torch.empty(b, h, w, c, dtype=torch.float32, device=device).permute(0, 3, 1, 2)
         pixels[(b, blocks)](
             images_BCHW,
             result,
@@ -101,10 +108,13 @@ def run(
             motion_O5,
             table_BC256,
             mean_B,
+            usual_C,
+            deviation_C,
             k,
             steps,
             h,
             w,
+            NORMALISE=normalises,
             **constants,
         )
         images_BCHW = result

@@ -116,13 +116,17 @@ def pixels(
     motions,
     tables,
     means,
+    usual_levels,
+    deviations,
     k,
     steps,
     height,
     width,
     CHANNELS: tl.constexpr,
     BLOCK: tl.constexpr,
+    NORMALISE: tl.constexpr,
 ):
+    """One block of pixels; with NORMALISE as a network wants them, all channels side by side."""
     b = tl.program_id(0).to(tl.int64)
     place = b * steps + k
     count = height * width
@@ -197,4 +201,9 @@ def pixels(
             if CHANNELS == 3:
                 fill = FILL_RED if c == 0 else (FILL_GREEN if c == 1 else FILL_BLUE)
             level = tl.where(covered, fill, level)
-        tl.store(result + c * count + offset, level.to(tl.uint8), inside)
+        if NORMALISE:
+            above = level.to(tl.float32) - tl.load(usual_levels + c)
+            number = tl.div_rn(above, tl.load(deviations + c))  # `/` is not torch's to the last bit
+            tl.store(result + offset * CHANNELS + c, number, inside)
+        else:
+            tl.store(result + c * count + offset, level.to(tl.uint8), inside)
