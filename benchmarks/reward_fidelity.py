@@ -250,6 +250,7 @@ SIGNALS = (
     "truth",
     *(f"one step, quarter {i + 1}" for i in range(QUARTERS)),
     *(f"{kind}, {reading}" for kind in ("short trainings", "look ahead") for reading in READINGS),
+    *(f"look ahead, loss, {runs} runs" for runs in (2, 3)),  # a search makes 2 or 3 by default
 )
 
 
@@ -260,6 +261,10 @@ def table(seeds: dict[str, Any]) -> list[dict[str, Any]]:
         return float(spearmanr(a, b).statistic)
 
     def rows_of(name: str) -> list[list[float]]:
+        if name.endswith(" runs"):
+            runs = int(name.split()[-2])
+            raw = [f["look ahead, raw"]["loss"] for f in seeds.values() if "look ahead, raw" in f]
+            return [[float(np.mean(loss[op][:runs])) for op in NAMES] for loss in raw]
         return [[found[name][op] for op in NAMES] for found in seeds.values() if name in found]
 
     if not rows_of("truth"):
