@@ -34,7 +34,7 @@ from dada.train import Job, Length, Place, Turns, at_once_for, learning_rates_T,
 
 REPEATED = 0.5  # of the schedule: its end
 STEPS = {"cpu": 100, "cuda": 600}  # of a whole schedule
-IMAGES = {"cpu": 320, "cuda": 4000}  # to train on, at most; 320 are 100 steps in 20 epochs
+IMAGES = {"cpu": 500, "cuda": 4000}  # to train on, at most
 BATCH = {"cpu": 64, "cuda": 128}
 STEPS_PER_EPOCH = 1  # at least: of few images large batches, or the ends differ by chance
 FEWEST_RUNS, MOST_RUNS = 2, 8  # one alone would have no error
@@ -183,10 +183,10 @@ class Lookout:
         )
         return Run(job=job, arms=arms)
 
-    def affordable(self, arms: int, budget: float, *, stretch: float = 1.0) -> int:
+    def affordable(self, arms: int, budget: float) -> int:
         """How many runs of so many arms, by counting: no clock has a say in a result.
 
-        At least two, or none: two may take `stretch` times the budget.
+        At least two, or none: two may take twice the budget.
         """
         run = self._run({str(i): self.trunk for i in range(arms)}, 0)
         job = run.job
@@ -195,7 +195,7 @@ class Lookout:
         each = whole * run.steps / Length.of(job).steps
         affordable = min(MOST_RUNS, int(budget / each))
         if affordable < FEWEST_RUNS:
-            affordable = FEWEST_RUNS if FEWEST_RUNS * each <= stretch * budget else 0
+            affordable = FEWEST_RUNS if FEWEST_RUNS * each <= 2 * budget else 0
         return affordable
 
     def see(

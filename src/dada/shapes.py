@@ -32,9 +32,6 @@ from dada.space import SearchSpace
 
 BUDGET = {"cpu": 64.0, "cuda": 76.0}  # seconds on a nominal machine, of both rounds
 FIRST_ROUND = 0.625  # of it
-# Two runs of a round may take so much longer than its share. Without the first there is only the
-# next step to go by; without the second, on a CPU, a search stays under two minutes.
-STRETCH = {"cpu": (2.0, 1.0), "cuda": (2.0, 2.0)}
 PRIOR_DEGREES = 4.0  # how many runs the typical error of all operations counts for
 OPERATIONS, POLICIES = "lookahead.json", "lookahead-policies.json"
 
@@ -87,12 +84,10 @@ def improved(
     )
     budget = BUDGET[device.type] if config.lookahead is None else config.lookahead
     arms = arms_of(space)
-    shares = FIRST_ROUND * budget, (1 - FIRST_ROUND) * budget
-    stretch = STRETCH[device.type]
-    first = lookout.affordable(len(arms), shares[0], stretch=stretch[0])
+    first = lookout.affordable(len(arms), FIRST_ROUND * budget)
     if not first:
         return replace(found.policy, provenance={**found.policy.provenance, "lookahead": None})
-    second = min(first, lookout.affordable(len(SHAPES), shares[1], stretch=stretch[1]))
+    second = min(first, lookout.affordable(len(SHAPES), (1 - FIRST_ROUND) * budget))
 
     def ended(done: int) -> None:
         if on_run is not None:
