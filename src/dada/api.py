@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
-import math
 import os
 import time
 from collections.abc import Callable
@@ -31,8 +30,7 @@ from dada.space import SearchSpace
 from dada.train import Job
 from dada.train import train as run_training
 from dada.train import try_step as training_step
-from dada.verify import BUDGET as VERIFY_BUDGET
-from dada.verify import OnTraining, verify_searched
+from dada.verify import OnTraining, budget_for, verify_searched
 
 Config = TypeVar("Config", SearchConfig, TrainConfig)
 
@@ -75,20 +73,16 @@ def search(
     name, or a network of one's own that returns logits. `settings` are those of `SearchConfig`,
     over those of the preset or of a recipe of the paper. With a `verify_budget` (seconds, roughly;
     by default there is one on a GPU) and `verify`, short trainings then choose between the policy
-    found and the free ones, and
-    `result.policy.provenance["verification"]` says by how much the chosen one beat `uniform`.
+    found and the free ones: `result.policy.provenance["verification"]` says by how much it won.
     """
     if out is not None:
         check_run_path(out, resume=resume)
     target = resolve_device(device)
     _check_seed(seed)
     several = int(os.environ.get("WORLD_SIZE", "1")) > 1
-    if verify_budget is None:
-        # The paper's search is the paper's, without what came after it.
-        usual = preset == "dada" and recipe is None and not several
-        verify_budget = VERIFY_BUDGET[target.type] if usual else 0.0
-    if not 0 <= verify_budget < math.inf:
-        raise ValueError(f"verify_budget should be 0 or more seconds, got {verify_budget:g}")
+    # The paper's search is the paper's, without what came after it.
+    usual = verify and preset == "dada" and recipe is None and not several
+    verify_budget = budget_for(verify_budget, target, usual=usual)
     verifies = verify and verify_budget > 0
     if verifies and several:
         raise ValueError("--verify-budget is for one process; leave it out under torchrun")

@@ -37,6 +37,7 @@ __all__ = [
     "BUDGET",
     "OnTraining",
     "Verification",
+    "budget_for",
     "free_policies",
     "short_config",
     "shorten",
@@ -51,6 +52,15 @@ BUDGET = {"cpu": 0.0, "cuda": 60.0}
 # Of a training after a search. Longer ones show more of what a policy does: on reduced CIFAR-10 a
 # found policy was 2.5 points better than uniform after 1,250 steps (docs/search-study.md).
 STEPS = {"cpu": 400, "cuda": 1200}
+
+
+def budget_for(asked: float | None, device: torch.device, *, usual: bool) -> float:
+    """What a user asked for, or else the default of searches that are `usual`, or nothing."""
+    if asked is None:
+        return BUDGET[device.type] if usual else 0.0
+    if not 0 <= asked < math.inf:
+        raise ValueError(f"verify_budget should be 0 or more seconds, got {asked:g}")
+    return asked
 
 
 @dataclass(frozen=True, kw_only=True)
