@@ -9,7 +9,7 @@ import argparse
 import json
 import statistics
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,11 @@ GROWTH = {"images": "images", "side": "pixels a side", "ops": "operations", "vie
 
 def _times(ratio: float) -> str:
     return f"{ratio:,.0f}x" if ratio >= 10 else f"{ratio:.2g}x"
+
+
+def _markdown(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    head, *body = ("| " + " | ".join(map(str, line)) + " |" for line in (columns, *rows))
+    return "\n".join([head, "|" + "---|" * len(columns), *body]) + "\n"
 
 
 def ops_table() -> str:
@@ -47,47 +52,65 @@ def _result(name: str) -> dict[str, Any]:
 
 
 def train_table() -> str:
-    lines = [
-        "| network, batch, side | images/s | ms a step | times eager | augmentation | of limit |",
-        "|---|---|---|---|---|---|",
-    ]
-    for row in _result("train")["rows"]:
-        lines.append(
-            f"| {row['model']}, {row['batch']}, {row['side']} | {row['images_per_second']:,.0f} "
-            f"| {row['ms']:.2f} | {row['times_eager']:.1f}x | {row['augmentation']:.1%} "
-            f"| {row['share_of_limit']:.0%} |"
-        )
-    return "\n".join(lines) + "\n"
+    columns = (
+        "network, batch, side",
+        "images/s",
+        "ms a step",
+        "times eager",
+        "augmentation",
+        "of limit",
+    )
+    return _markdown(
+        columns,
+        (
+            (
+                f"{row['model']}, {row['batch']}, {row['side']}",
+                f"{row['images_per_second']:,.0f}",
+                f"{row['ms']:.2f}",
+                f"{row['times_eager']:.1f}x",
+                f"{row['augmentation']:.1%}",
+                f"{row['share_of_limit']:.0%}",
+            )
+            for row in _result("train")["rows"]
+        ),
+    )
 
 
 def search_table() -> str:
-    lines = [
-        "| search | images | batch | epochs | seconds to the policy | with report | ms a step "
-        "| peak GiB |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
-    for name, row in _result("search")["cases"].items():
-        if "peak_GiB" in row and name.split()[0] not in GROWTH:
-            to_policy = f"{row['seconds_to_policy']:.1f}" if "seconds_to_policy" in row else ""
-            lines.append(
-                f"| {name} | {row['images']:,} | {row.get('batch_size', 128)} "
-                f"| {row.get('epochs', '')} | {to_policy} | {row['seconds']:.1f} "
-                f"| {row['ms_per_step']:.1f} | {row['peak_GiB']:.2f} |"
+    columns = ("search", "images", "batch", "epochs", "seconds to the policy", "with report")
+    return _markdown(
+        (*columns, "ms a step", "peak GiB"),
+        (
+            (
+                name,
+                f"{row['images']:,}",
+                row.get("batch_size", 128),
+                row.get("epochs", ""),
+                f"{row['seconds_to_policy']:.1f}" if "seconds_to_policy" in row else "",
+                f"{row['seconds']:.1f}",
+                f"{row['ms_per_step']:.1f}",
+                f"{row['peak_GiB']:.2f}",
             )
-    return "\n".join(lines) + "\n"
+            for name, row in _result("search")["cases"].items()
+            if "peak_GiB" in row and name.split()[0] not in GROWTH
+        ),
+    )
 
 
 def hypergradient_table() -> str:
-    lines = [
-        "| way | precision | error of a cost | by pixel | ms |",
-        "|---|---|---|---|---|",
-    ]
-    for row in _result("hypergradient")["rows"]:
-        lines.append(
-            f"| {row['method'].replace('_', ' ')} | {row['precision']} "
-            f"| {row['error_of_cost']:.2g} | {row['error_by_pixel']:.2g} | {row['ms']:.1f} |"
-        )
-    return "\n".join(lines) + "\n"
+    return _markdown(
+        ("way", "precision", "error of a cost", "by pixel", "ms"),
+        (
+            (
+                row["method"].replace("_", " "),
+                row["precision"],
+                f"{row['error_of_cost']:.2g}",
+                f"{row['error_by_pixel']:.2g}",
+                f"{row['ms']:.1f}",
+            )
+            for row in _result("hypergradient")["rows"]
+        ),
+    )
 
 
 def growth_table() -> str:
@@ -103,28 +126,36 @@ def growth_table() -> str:
 
 
 def cifar10_table() -> str:
-    lines = ["| policy | error | published | epochs | seconds |", "|---|---|---|---|---|"]
-    for row in _result("cifar10")["trainings"].values():
-        lines.append(
-            f"| {row['policy']} | {row['error']:.2f} | {row['published']} | {row['epochs']} "
-            f"| {row['seconds']:.0f} |"
-        )
-    return "\n".join(lines) + "\n"
+    return _markdown(
+        ("policy", "error", "published", "epochs", "seconds"),
+        (
+            (
+                row["policy"],
+                f"{row['error']:.2f}",
+                row["published"],
+                row["epochs"],
+                f"{row['seconds']:.0f}",
+            )
+            for row in _result("cifar10")["trainings"].values()
+        ),
+    )
 
 
 def fidelity_table(data: str) -> str:
-    lines = [
-        "| signal | with truth | lowest, highest seed | averaged over seeds | between seeds |",
-        "|---|---|---|---|---|",
-    ]
-    for row in _result(f"reward-fidelity-{data}")["correlations"]:
-        between = "" if row["between_seeds"] is None else f"{row['between_seeds']:.2f}"
-        lines.append(
-            f"| {row['signal']} | {row['with_truth']:.2f} "
-            f"| {row['lowest']:.2f}, {row['highest']:.2f} | {row['averaged_over_seeds']:.2f} "
-            f"| {between} |"
-        )
-    return "\n".join(lines) + "\n"
+    columns = ("signal", "with truth", "lowest, highest seed", "averaged over seeds")
+    return _markdown(
+        (*columns, "between seeds"),
+        (
+            (
+                row["signal"],
+                f"{row['with_truth']:.2f}",
+                f"{row['lowest']:.2f}, {row['highest']:.2f}",
+                f"{row['averaged_over_seeds']:.2f}",
+                "" if row["between_seeds"] is None else f"{row['between_seeds']:.2f}",
+            )
+            for row in _result(f"reward-fidelity-{data}")["correlations"]
+        ),
+    )
 
 
 def effects_table() -> str:
@@ -141,17 +172,20 @@ def effects_table() -> str:
 
 
 def shape_table(data: str) -> str:
-    lines = [
-        "| sharpness, probability, strength | test accuracy | minus `uniform`, by search "
-        "| looking ahead: loss |",
-        "|---|---|---|---|",
-    ]
-    for row in sorted(_result(f"policy-shape-{data}")["table"], key=lambda r: -r["truth_accuracy"]):
-        gains = ", ".join(f"{gain:+.2f}" for gain in row["minus_uniform"])
-        loss = "" if row["ahead_loss"] is None else f"{row['ahead_loss']:.3f}"
-        name = ", ".join(row["policy"].split())
-        lines.append(f"| {name} | {row['truth_accuracy']:.2f} | {gains} | {loss} |")
-    return "\n".join(lines) + "\n"
+    columns = ("sharpness, probability, strength", "test accuracy", "minus `uniform`, by search")
+    rows = sorted(_result(f"policy-shape-{data}")["table"], key=lambda r: -r["truth_accuracy"])
+    return _markdown(
+        (*columns, "looking ahead: loss"),
+        (
+            (
+                ", ".join(row["policy"].split()),
+                f"{row['truth_accuracy']:.2f}",
+                ", ".join(f"{gain:+.2f}" for gain in row["minus_uniform"]),
+                "" if row["ahead_loss"] is None else f"{row['ahead_loss']:.3f}",
+            )
+            for row in rows
+        ),
+    )
 
 
 def choosing_table() -> str:

@@ -81,7 +81,7 @@ def search(
     _check_seed(seed)
     several = int(os.environ.get("WORLD_SIZE", "1")) > 1
     # The paper's search is the paper's, without what came after it.
-    usual = verify and preset == "dada" and recipe is None and not several
+    usual = preset == "dada" and recipe is None and not several
     verify_budget = budget_for(verify_budget, target, usual=usual)
     verifies = verify and verify_budget > 0
     if verifies and several:

@@ -164,9 +164,11 @@ class Lookout:
         With `exchange`, which is for halves that chance has made, every second run exchanges them.
         """
         assert split.val is not None
-        other = replace(split, train=split.val, val=split.train) if exchange else split
-        halves = (schedule(split, training, seed, device), schedule(other, training, seed, device))
-        return cls(halves=halves, seed=seed, device=device, **how)
+        here = there = schedule(split, training, seed, device)
+        if exchange:
+            other = replace(split, train=split.val, val=split.train)
+            there = schedule(other, training, seed, device)
+        return cls(halves=(here, there), seed=seed, device=device, **how)
 
     def _run(self, arms: Mapping[str, Policy], number: int) -> Run:
         split, config = self.halves[number % 2]
