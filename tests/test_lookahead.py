@@ -23,7 +23,7 @@ from dada.parameters import MagnitudeDistribution, PolicyParameters
 from dada.progress import print_result
 from dada.runlog import RunLog
 from dada.search import SearchResult
-from dada.shapes import SHAPES, SHAPES_AS_FOUND, arms_of, chosen, scores_of, shaped
+from dada.shapes import SHAPES, Shape, arms_of, chosen, scores_of, shaped
 from dada.space import SearchSpace
 from dada.train import Job, train
 
@@ -181,7 +181,7 @@ def test_better_operations_become_likelier_in_every_shape():
         as_found = magnitudes_of(found.policy)
         assert magnitudes_of(policy) == (as_found if shape.as_found else {(0.0, 1.0)})
         assert policy.provenance["name"] == "x" and policy.provenance["lookahead"]["runs"] == 4
-    one, two = (policies[shape.name].op_probabilities()["Rotate"] for shape in SHAPES[0:4:3])
+    one, two = (policies[Shape(s, 0.5).name].op_probabilities()["Rotate"] for s in (1, 2))
     assert two > one > 0.3
     after = found.parameters.state_dict()
     assert all(torch.equal(after[name], before[name]) for name in before)  # stays as it was
@@ -189,7 +189,7 @@ def test_better_operations_become_likelier_in_every_shape():
 
 def test_magnitudes_that_were_not_learned_stay():
     policies = shaped(a_search(learned=False), losses({"Rotate": 0.3}, noise=0.01))
-    assert list(policies) == [shape.name for shape in SHAPES_AS_FOUND]
+    assert len(policies) == len(SHAPES) - 2  # two differ from others in their magnitudes only
     assert all(magnitudes_of(policy) == {0.5} for policy in policies.values())
 
 
@@ -263,10 +263,10 @@ def test_neighbouring_searches_share_no_network(split):
     assert len({s + i for s in seeds for i in (0, 1)}) == 8
 
 
-def test_a_larger_budget_buys_more_runs_within_limits(split, quick, monkeypatch):
+def test_a_larger_budget_buys_more_pairs_of_runs_within_limits(split, quick, monkeypatch):
     monkeypatch.setattr(lookahead, "training_seconds", lambda *given: 1.0)
     each = (1 + 15 * 2) / 3  # one shared epoch and fifteen ends of two, of a schedule of three
-    for runs, budget in ((0, 0.9), (2, 1.01), (2, 2.5), (3, 3.01), (8, 100)):
+    for runs, budget in ((0, 0.9), (2, 1.01), (2, 2.9), (4, 3.1), (4, 4.9), (6, 5.1), (8, 100)):
         assert lookout(split).affordable(15, budget * each) == runs
 
 

@@ -36,8 +36,10 @@ REPEATED = 0.5  # of the schedule: its end
 STEPS = {"cpu": 100, "cuda": 600}  # of a whole schedule
 IMAGES = {"cpu": 500, "cuda": 4000}  # to train on, at most
 BATCH = {"cpu": 64, "cuda": 128}
-STEPS_PER_EPOCH = 1  # at least: of few images large batches, or the ends differ by chance
-FEWEST_RUNS, MOST_RUNS = 2, 8  # one alone would have no error
+# At least. On a CPU, few images make large batches, or the ends differ by chance. A card makes many
+# more steps, and batches of 128 would have few images seen hundreds of times, at twice the price.
+STEPS_PER_EPOCH = {"cpu": 1, "cuda": 8}
+MOST_RUNS = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,7 +128,7 @@ def schedule(
         seed=seed,
         images=IMAGES[kind],
         steps=STEPS[kind],
-        per_epoch=STEPS_PER_EPOCH,
+        per_epoch=STEPS_PER_EPOCH[kind],
     )
 
 
@@ -188,17 +190,16 @@ class Lookout:
     def affordable(self, arms: int, budget: float) -> int:
         """How many runs of so many arms, by counting: no clock has a say in a result.
 
-        At least two, or none: two may take twice the budget.
+        They come in pairs, one run for each half: a half lacks images that the other has, which
+        changes more than another network does. None where one run alone is too much.
         """
         run = self._run({str(i): self.trunk for i in range(arms)}, 0)
         job = run.job
         operations = forward_operations(job.model, (job.split.channels, *job.split.image_size))
         whole = training_seconds(job.split, job.config, operations, job.device.type)
         each = whole * run.steps / Length.of(job).steps
-        affordable = min(MOST_RUNS, int(budget / each))
-        if affordable < FEWEST_RUNS:
-            affordable = FEWEST_RUNS if FEWEST_RUNS * each <= 2 * budget else 0
-        return affordable
+        pairs = max(1, round(budget / (2 * each))) if each <= budget else 0
+        return min(MOST_RUNS, 2 * pairs)
 
     def see(
         self,

@@ -30,7 +30,7 @@ from dada.policy import Policy, PolicyOp
 from dada.search import SearchResult
 from dada.space import SearchSpace
 
-BUDGET = {"cpu": 64.0, "cuda": 76.0}  # seconds on a nominal machine, of both rounds
+BUDGET = {"cpu": 80.0, "cuda": 76.0}  # seconds on a nominal machine, of both rounds
 FIRST_ROUND = 0.625  # of it
 PRIOR_DEGREES = 4.0  # how many runs the typical error of all operations counts for
 OPERATIONS, POLICIES = "lookahead.json", "lookahead-policies.json"
@@ -54,12 +54,23 @@ class Shape:
 
 
 # Where there is no time for a second round, the first of them is taken.
-AT_ANY = tuple(
-    Shape(sharpness, probability) for sharpness in (1, 2) for probability in (0.5, 0.25, 1)
+SHAPES = (
+    Shape(1, 0.5),
+    Shape(1, 1),
+    Shape(2, 0.5),
+    Shape(2, 1),
+    Shape(2, 0.25),
+    Shape(1, 0.5, as_found=True),
+    Shape(1, 1, as_found=True),
 )
-SHAPES = (*AT_ANY, Shape(1, 0.5, as_found=True), Shape(1, 1, as_found=True))
-# A search that learned no ranges of magnitudes keeps what it has.
-SHAPES_AS_FOUND = tuple(replace(shape, as_found=True) for shape in AT_ANY)
+
+
+def shapes_for(found: SearchResult) -> tuple[Shape, ...]:
+    """Those that differ: a search that learned no ranges of magnitudes keeps those it has."""
+    learned = found.parameters.magnitude_distribution is not None
+    return tuple(
+        dict.fromkeys(shape if learned else replace(shape, as_found=True) for shape in SHAPES)
+    )
 
 
 def improved(
@@ -87,7 +98,7 @@ def improved(
     first = lookout.affordable(len(arms), FIRST_ROUND * budget)
     if not first:
         return replace(found.policy, provenance={**found.policy.provenance, "lookahead": None})
-    second = min(first, lookout.affordable(len(SHAPES), (1 - FIRST_ROUND) * budget))
+    second = min(first, lookout.affordable(len(shapes_for(found)), (1 - FIRST_ROUND) * budget))
 
     def ended(done: int) -> None:
         if on_run is not None:
@@ -162,20 +173,19 @@ def shaped(found: SearchResult, operations: Seen) -> dict[str, Policy]:
     harm_O = None if found.goodness_O is None else found.goodness_O.clamp(max=0)
     score_O = scores_of(operations, harm_O)
     scores = {op.name: round(float(s), 6) for op, s in zip(space.ops, score_O, strict=True)}
-    learned = found.parameters.magnitude_distribution is not None
     policies = {}
-    for shape in SHAPES if learned else SHAPES_AS_FOUND:
+    for shape in shapes_for(found):
         parameters = copy.deepcopy(found.parameters)
         score_NK = score_O[space.op_index_NK].to(parameters.subpolicy_logits_N)
         parameters.subpolicy_logits_N.copy_(shape.sharpness * score_NK.sum(1))
         facts = {"runs": operations.runs, "score": scores, "shape": shape.name}
         provenance = {**found.policy.provenance, "lookahead": facts}
         policy = parameters.to_policy(space, provenance=provenance)
-        policies[shape.name] = _steps_of(policy, shape, space)
+        policies[shape.name] = _in_shape(policy, shape, space)
     return policies
 
 
-def _steps_of(policy: Policy, shape: Shape, space: SearchSpace) -> Policy:
+def _in_shape(policy: Policy, shape: Shape, space: SearchSpace) -> Policy:
     def changed(step: PolicyOp) -> PolicyOp:
         keeps = shape.as_found or not space.op(step.op).has_strength
         magnitude = step.magnitude if keeps else (0.0, 1.0)
