@@ -16,6 +16,10 @@ one's trainings.
 
 The difference to `dada` comes with Welch's 95% interval: the spread between searches on one side,
 between trainings on the other. What is in the file is not run again, so a study may be stopped.
+
+With `--samples` every search has its own sample of `--train` images, on which the free policies are
+trained as often as what it found. Then samples are the unit, and the interval is Student's, of the
+differences sample by sample. With `--pool` every image that is not trained on is a test image.
 """
 
 from __future__ import annotations
@@ -27,6 +31,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -37,7 +42,9 @@ import dada
 from dada import Policy, models
 from dada.config import BASES, Base, TrainConfig
 from dada.data import Part, Split, load, reduce, split_off_validation
+from dada.data.parts import TensorPart
 from dada.engine import resolve_device
+from dada.shapes import OPERATIONS
 from dada.train import Job, at_once_for, train_many
 
 PRESETS: dict[str, dict[str, Any]] = {
@@ -51,11 +58,32 @@ CHOOSING = 2  # trainings of each RandAugment on half of the images
 
 
 @dataclass(frozen=True)
-class Judge:
-    """What all trainings share, and the file they go to."""
+class Sample:
+    """What is trained on, and what judges; `suffix` tells its trainings from those of others."""
 
     whole: Split
     test: Part
+    suffix: str = ""
+
+    @classmethod
+    def drawn(cls, source: Split, count: int, seed: int, *, pool: bool, suffix: str) -> Sample:
+        assert source.test is not None
+        everything = replace(source, val=None)
+        if not pool:
+            return cls(reduce(everything, count, seed), source.test, suffix)
+        batches = [part.load() for part in (source.train, source.test)]
+        images_NCHW = torch.cat([part.images_NCHW for part in batches])
+        labels_N = torch.cat([part.labels_N for part in batches])
+        everything = replace(everything, train=TensorPart(images_NCHW, labels_N), test=None)
+        parted = split_off_validation(everything, 1 - count / len(labels_N), seed)
+        assert parted.val is not None and len(parted.train) == count
+        return cls(replace(parted, val=None), parted.val, suffix)
+
+
+@dataclass(frozen=True)
+class Judge:
+    """What all trainings share, and the file they go to."""
+
     config: TrainConfig
     model: str
     device: torch.device
@@ -67,21 +95,28 @@ class Judge:
         if self.out is not None:
             self.out.write_text(json.dumps(self.found | {"machine": machine()}, indent=1) + "\n")
 
-    def search(self, name: str, seed: int) -> Policy:
+    def search(self, name: str, seed: int, sample: Sample) -> Policy:
         held = self.found["searches"].get(f"{name} {seed}")
         if held is None:
-            data = self.whole.train.batch(torch.arange(len(self.whole.train)))
+            train = sample.whole.train
+            data = train.batch(torch.arange(len(train)))
             begun = time.perf_counter()
-            result = dada.search(
-                data,
-                model=self.model,
-                seed=seed,
-                base=self.config.base,
-                verify=False,
-                **PRESETS[name],
-            )
+            with TemporaryDirectory() as folder:
+                run = Path(folder) / "run"
+                result = dada.search(
+                    data,
+                    model=self.model,
+                    seed=seed,
+                    base=self.config.base,
+                    verify=False,
+                    out=run,
+                    **PRESETS[name],
+                )
+                seen = run / OPERATIONS
+                ends = json.loads(seen.read_text()) if seen.exists() else None
             seconds = time.perf_counter() - begun
             held = {"policy": json.loads(result.policy.to_json()), "seconds": seconds}
+            held["lookahead"] = ends
             self.found["searches"][f"{name} {seed}"] = held
             print(f"{name} {seed}: searched in {seconds:.0f} s", flush=True)
             self.save()
@@ -89,7 +124,7 @@ class Judge:
 
     def train(self, wanted: list[tuple[str, Policy, int]], split: Split, judge: Part) -> None:
         """(name, policy, seed) -> accuracy in percent, those that are not known yet."""
-        shape = self.whole.num_classes, self.whole.channels, self.whole.image_size
+        shape = split.num_classes, split.channels, split.image_size
         names: dict[int, tuple[str, int]] = {}
         jobs = []
         for name, policy, seed in wanted:
@@ -112,16 +147,14 @@ class Judge:
             print(f"{name}, seed {seed}: {100 * result.scores.accuracy:.2f}", flush=True)
             self.save()
 
-    def best_randaugment(self) -> str:
-        split = split_off_validation(self.whole, 0.5, 0)
+    def best_randaugment(self, sample: Sample) -> str:
+        split = split_off_validation(sample.whole, 0.5, 0)
         assert split.val is not None
-        choosing = [
-            (f"choosing {name}", Policy.load(name), seed)
-            for name in RANDAUGMENT
-            for seed in range(CHOOSING)
-        ]
+        names = {name: f"choosing {name}{sample.suffix}" for name in RANDAUGMENT}
+        seeds = range(CHOOSING)
+        choosing = [(names[name], Policy.load(name), s) for name in RANDAUGMENT for s in seeds]
         self.train(choosing, split, split.val)
-        return max(RANDAUGMENT, key=lambda name: self.mean(f"choosing {name}"))
+        return max(RANDAUGMENT, key=lambda name: self.mean(names[name]))
 
     def mean(self, name: str) -> float:
         return statistics.mean(self.found["accuracy"][name].values())
@@ -132,17 +165,27 @@ def table(found: dict[str, Any]) -> Iterator[dict[str, Any]]:
     accuracy = {name: list(each.values()) for name, each in found["accuracy"].items() if each}
     units: dict[str, list[float]] = {}
     for name, each in accuracy.items():
-        preset, _, search = name.partition(" search ")
+        contender, _, search = name.partition(" search ")
+        if name.startswith("choosing "):
+            continue
         if search:
-            units.setdefault(preset, []).append(statistics.mean(each))
-        elif not name.startswith("choosing "):
+            units.setdefault(contender, []).append(statistics.mean(each))
+        else:
             units[name] = each
+    compare = paired if found["settings"].get("samples") else welch
     for name, mine in units.items():
         row = {"policy": name, "accuracy": statistics.mean(mine), "lowest": min(mine)}
         row |= {"highest": max(mine), "n": len(mine)}
         if name != "dada" and len(mine) > 1 and len(units.get("dada", [])) > 1:
-            row |= welch(units["dada"], mine)
+            row |= compare(units["dada"], mine)
         yield row
+
+
+def paired(one: list[float], other: list[float]) -> dict[str, float]:
+    each = [a - b for a, b in zip(one, other, strict=True)]
+    half = float(student.ppf(0.975, len(each) - 1)) * statistics.stdev(each) / len(each) ** 0.5
+    difference = statistics.mean(each)
+    return {"dada_minus": difference, "from": difference - half, "to": difference + half}
 
 
 def welch(one: list[float], other: list[float]) -> dict[str, float]:
@@ -167,20 +210,18 @@ def main() -> None:
     parser.add_argument("--searches", type=int, default=4)
     parser.add_argument("--trainings", type=int, default=3)
     parser.add_argument("--presets", default=";".join(PRESETS))
+    parser.add_argument("--samples", action="store_true", help="one of its own for every search")
+    parser.add_argument("--pool", action="store_true", help="test on all that is not trained on")
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
     device = resolve_device("auto")
     source = load(args.data, image_size=args.image_size)
-    assert source.test is not None
-    whole = reduce(replace(source, val=None), args.train, 0)
     found: dict[str, Any] = {"settings": {}, "searches": {}, "accuracy": {}}
     if args.out and args.out.exists():
         found |= json.loads(args.out.read_text())
     found["settings"] = {k: v for k, v in vars(args).items() if k not in ("out", "data")}
     base = BASES[args.base] if args.base else Base()
     judge = Judge(
-        whole=whole,
-        test=source.test,
         config=TrainConfig(epochs=args.epochs, batch_size=args.batch_size, base=base),
         model=args.model or models.default_model(device.type, source.image_size),
         device=device,
@@ -188,18 +229,30 @@ def main() -> None:
         found=found,
         out=args.out,
     )
-    for name in args.presets.split(";"):
-        policies = {seed: judge.search(name, seed) for seed in range(args.searches)}
-        wanted = [
-            (f"{name} search {search}", policy, 1000 * search + i)
-            for search, policy in policies.items()
-            for i in range(args.trainings)
-        ]
-        judge.train(wanted, whole, source.test)
-    seeds = range(args.searches * args.trainings)
-    free = {name: Policy.load(name) for name in FREE}
-    free["randaugment"] = Policy.load(judge.best_randaugment())
-    judge.train([(n, policy, s) for n, policy in free.items() for s in seeds], whole, source.test)
+    count = args.searches if args.samples else 1
+    samples = [
+        Sample.drawn(
+            source,
+            args.train,
+            seed,
+            pool=args.pool,
+            suffix=f" search {seed}" if args.samples else "",
+        )
+        for seed in range(count)
+    ]
+    for name in filter(None, args.presets.split(";")):
+        for search in range(args.searches):
+            sample = samples[search % count]
+            policy = judge.search(name, search, sample)
+            seeds = range(1000 * search, 1000 * search + args.trainings)
+            wanted = [(f"{name} search {search}", policy, seed) for seed in seeds]
+            judge.train(wanted, sample.whole, sample.test)
+    for sample in samples:
+        free = {name: Policy.load(name) for name in FREE}
+        free["randaugment"] = Policy.load(judge.best_randaugment(sample))
+        seeds = range(args.searches * args.trainings // count)
+        wanted = [(n + sample.suffix, policy, s) for n, policy in free.items() for s in seeds]
+        judge.train(wanted, sample.whole, sample.test)
     found["table"] = list(table(found))
     judge.save()
     columns = ["policy", "accuracy", "lowest", "highest", "n", "dada_minus", "from", "to"]

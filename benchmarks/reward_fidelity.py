@@ -13,7 +13,7 @@ short trainings
 look ahead
           the second half of a training, repeated with each operation alone, as long as a search
           does it (dada.lookahead), on one half of the images, judged on the other, and exchanged;
-          `--runs` of them
+          `--runs` of them; or, with `--judged`, those that the searches of `judge.py` made
 
 Spearman's rank correlation of each with the mean truth of all seeds, and between seeds. Every seed
 has its own images, halves and initial weights. What is already in the file is not run again.
@@ -193,6 +193,14 @@ def ahead(
     }
 
 
+def judged(path: Path) -> Iterator[dict[str, dict[str, list[float]]]]:
+    """Minus the loss of every arm, run by run, of each search of the default preset."""
+    searches = json.loads(path.read_text())["searches"]
+    for name in sorted(name for name in searches if name.startswith("dada ")):
+        runs = searches[name]["lookahead"].values()
+        yield {"loss": {op: [-run[op] for run in runs] for op in NAMES}}
+
+
 def banded_arms() -> dict[str, Policy]:
     """Every operation that has a strength alone, weak and strong."""
     found = {}
@@ -264,7 +272,8 @@ def table(seeds: dict[str, Any]) -> list[dict[str, Any]]:
         if name.endswith(" runs"):
             runs = int(name.split()[-2])
             raw = [f["look ahead, raw"]["loss"] for f in seeds.values() if "look ahead, raw" in f]
-            return [[float(np.mean(loss[op][:runs])) for op in NAMES] for loss in raw]
+            enough = [loss for loss in raw if len(loss[NAMES[0]]) >= runs]
+            return [[float(np.mean(loss[op][:runs])) for op in NAMES] for loss in enough]
         return [[found[name][op] for op in NAMES] for found in seeds.values() if name in found]
 
     if not rows_of("truth"):
@@ -306,6 +315,7 @@ def main() -> None:
     parser.add_argument("--banded-seeds", type=int, default=4, help="that try strengths, too")
     parser.add_argument("--steps", type=int, default=320, help="of the one-step search")
     parser.add_argument("--at-once", type=int, default=None)
+    parser.add_argument("--judged", type=Path, help="what judge.py wrote: take its looks ahead")
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
     device = resolve_device("auto")
@@ -317,20 +327,30 @@ def main() -> None:
     seeds: dict[str, Any] = {}
     if args.out and args.out.exists():
         seeds = json.loads(args.out.read_text())["seeds"]
-    settings = {k: str(v) if k == "out" else v for k, v in vars(args).items()} | {"model": model}
-    del settings["out"]
+    given = {k: v for k, v in vars(args).items() if k not in ("out", "judged")}
+    settings = given | {"data": Path(args.data).name, "model": model}
+    settings["looks_ahead_of_judged_searches"] = args.judged is not None
+
+    def save() -> None:
+        if args.out:
+            content = {
+                "machine": machine(),
+                "settings": settings,
+                "correlations": table(seeds),
+                "seeds": seeds,
+            }
+            args.out.write_text(json.dumps(content, indent=1) + "\n")
+
+    for seed, raw in enumerate(judged(args.judged) if args.judged else ()):
+        found = seeds.setdefault(str(seed), {})
+        found["look ahead, raw"] = raw
+        found["look ahead, loss"] = {n: float(np.mean(raw["loss"][n])) for n in NAMES}
+    save()
     for seed in range(args.seeds):
         found = seeds.setdefault(str(seed), {})
         for _ in measure(bench, source, seed, args, found):
             print(seed, {k: round(v) for k, v in found["seconds"].items()}, "s", flush=True)
-            if args.out:
-                content = {
-                    "machine": machine(),
-                    "settings": settings,
-                    "correlations": table(seeds),
-                    "seeds": seeds,
-                }
-                args.out.write_text(json.dumps(content, indent=1) + "\n")
+            save()
     columns = ["signal", "with_truth", "lowest", "highest", "averaged_over_seeds", "between_seeds"]
     print_table(table(seeds), [*columns, "n"])
 
