@@ -208,6 +208,7 @@ def main() -> None:
     parser.add_argument("--batch-size", type=int, default=128)
     parser.add_argument("--epochs", type=int, default=80)
     parser.add_argument("--searches", type=int, default=4)
+    parser.add_argument("--first", type=int, default=0, help="seed of the first search, sample")
     parser.add_argument("--trainings", type=int, default=3)
     parser.add_argument("--presets", default=";".join(PRESETS))
     parser.add_argument("--samples", action="store_true", help="one of its own for every search")
@@ -229,28 +230,26 @@ def main() -> None:
         found=found,
         out=args.out,
     )
-    count = args.searches if args.samples else 1
-    samples = [
-        Sample.drawn(
-            source,
-            args.train,
-            seed,
-            pool=args.pool,
-            suffix=f" search {seed}" if args.samples else "",
-        )
-        for seed in range(count)
-    ]
+    searches = range(args.first, args.first + args.searches)
+
+    def drawn(seed: int, suffix: str) -> Sample:
+        return Sample.drawn(source, args.train, seed, pool=args.pool, suffix=suffix)
+
+    if args.samples:
+        sample_of = {search: drawn(search, f" search {search}") for search in searches}
+    else:
+        sample_of = dict.fromkeys(searches, drawn(args.first, ""))
     for name in filter(None, args.presets.split(";")):
-        for search in range(args.searches):
-            sample = samples[search % count]
+        for search, sample in sample_of.items():
             policy = judge.search(name, search, sample)
             seeds = range(1000 * search, 1000 * search + args.trainings)
             wanted = [(f"{name} search {search}", policy, seed) for seed in seeds]
             judge.train(wanted, sample.whole, sample.test)
+    samples = list({id(sample): sample for sample in sample_of.values()}.values())
     for sample in samples:
         free = {name: Policy.load(name) for name in FREE}
         free["randaugment"] = Policy.load(judge.best_randaugment(sample))
-        seeds = range(args.searches * args.trainings // count)
+        seeds = range(args.searches * args.trainings // len(samples))
         wanted = [(n + sample.suffix, policy, s) for n, policy in free.items() for s in seeds]
         judge.train(wanted, sample.whole, sample.test)
     found["table"] = list(table(found))

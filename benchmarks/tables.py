@@ -158,6 +158,24 @@ def fidelity_table(data: str) -> str:
     )
 
 
+def default_fidelity_table() -> str:
+    """At the number of runs that a search makes by default."""
+    signals = {
+        ("reduced CIFAR-10, 2 runs", "cifar10"): "look ahead, loss, 2 runs",
+        ("RSSCN7, 2 runs", "rsscn7"): "look ahead, loss, 2 runs",
+        ("digits, 4 runs", "digits"): "look ahead, loss",
+    }
+    rows = []
+    for (title, data), signal in signals.items():
+        found = _result(f"reward-fidelity-{data}")["correlations"]
+        row = next(row for row in found if row["signal"] == signal)
+        rows.append((title, row["with_truth"], row["between_seeds"]))
+    rows.append(("mean", *(statistics.fmean(row[i] for row in rows) for i in (1, 2))))
+    return _markdown(
+        ("", "with truth", "between seeds"), ((t, f"{a:.2f}", f"{b:.2f}") for t, a, b in rows)
+    )
+
+
 def effects_table() -> str:
     """What looking ahead saw of every operation on CIFAR-10, and what it did when trained alone."""
     seeds = _result("reward-fidelity-cifar10")["seeds"]
@@ -227,11 +245,14 @@ TABLES: dict[str, dict[str, Callable[[], str]]] = {
     "docs/search-study.md": {
         "digits table": lambda: fidelity_table("digits"),
         "cifar10 table": lambda: fidelity_table("cifar10"),
+        "rsscn7 table": lambda: fidelity_table("rsscn7"),
+        "default table": default_fidelity_table,
         "effects table": effects_table,
         "cifar10 shapes": lambda: shape_table("cifar10"),
         "digits shapes": lambda: shape_table("digits"),
         "choosing table": choosing_table,
         "cifar10 judge": lambda: judge_table("cifar10"),
+        "rsscn7 judge": lambda: judge_table("rsscn7"),
         "digits judge": lambda: judge_table("digits"),
     },
 }

@@ -53,12 +53,12 @@ class Shape:
         return f"sharpness {self.sharpness:g}, probability {self.probability:g}, {magnitudes}"
 
 
-# Where there is no time for a second round, the first of them is taken.
+# Where there is no time for a second round, the first of them is taken. None is both sharp and
+# always at work: those few sub-policies are narrower than their loss after half a training tells.
 SHAPES = (
     Shape(1, 0.5),
     Shape(1, 1),
     Shape(2, 0.5),
-    Shape(2, 1),
     Shape(2, 0.25),
     Shape(1, 0.5, as_found=True),
     Shape(1, 1, as_found=True),
