@@ -25,10 +25,11 @@ differences sample by sample. With `--pool` every image that is not trained on i
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
+import math
 import statistics
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -40,6 +41,7 @@ from scipy.stats import t as student
 
 import dada
 from dada import Policy, models
+from dada.compare.statistics import interval
 from dada.config import BASES, Base, TrainConfig
 from dada.data import Part, Split, load, reduce, split_off_validation
 from dada.data.parts import TensorPart
@@ -71,9 +73,9 @@ class Sample:
         everything = replace(source, val=None)
         if not pool:
             return cls(reduce(everything, count, seed), source.test, suffix)
-        batches = [part.load() for part in (source.train, source.test)]
-        images_NCHW = torch.cat([part.images_NCHW for part in batches])
-        labels_N = torch.cat([part.labels_N for part in batches])
+        parts = [part.load() for part in (source.train, source.test)]
+        images_NCHW = torch.cat([part.images_NCHW for part in parts])
+        labels_N = torch.cat([part.labels_N for part in parts])
         everything = replace(everything, train=TensorPart(images_NCHW, labels_N), test=None)
         parted = split_off_validation(everything, 1 - count / len(labels_N), seed)
         assert parted.val is not None and len(parted.train) == count
@@ -115,12 +117,13 @@ class Judge:
                 seen = run / OPERATIONS
                 ends = json.loads(seen.read_text()) if seen.exists() else None
             seconds = time.perf_counter() - begun
-            held = {"policy": json.loads(result.policy.to_json()), "seconds": seconds}
-            held["lookahead"] = ends
+            # As text: a hundred sub-policies would make a thousand lines of the file.
+            policy = json.dumps(json.loads(result.policy.to_json()))
+            held = {"policy": policy, "seconds": seconds, "lookahead": ends}
             self.found["searches"][f"{name} {seed}"] = held
             print(f"{name} {seed}: searched in {seconds:.0f} s", flush=True)
             self.save()
-        return Policy.from_json(json.dumps(held["policy"]))
+        return Policy.from_json(held["policy"])
 
     def train(self, wanted: list[tuple[str, Policy, int]], split: Split, judge: Part) -> None:
         """(name, policy, seed) -> accuracy in percent, those that are not known yet."""
@@ -160,42 +163,50 @@ class Judge:
         return statistics.mean(self.found["accuracy"][name].values())
 
 
-def table(found: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Every contender, and by how much `dada` is better."""
-    accuracy = {name: list(each.values()) for name, each in found["accuracy"].items() if each}
+def units_of(found: dict[str, Any]) -> dict[str, list[float]]:
+    """Of every contender: means of its searches or samples, or its trainings one by one."""
     units: dict[str, list[float]] = {}
-    for name, each in accuracy.items():
+    for name, accuracy in found["accuracy"].items():
         contender, _, search = name.partition(" search ")
-        if name.startswith("choosing "):
-            continue
-        if search:
-            units.setdefault(contender, []).append(statistics.mean(each))
-        else:
-            units[name] = each
-    compare = paired if found["settings"].get("samples") else welch
-    for name, mine in units.items():
-        row = {"policy": name, "accuracy": statistics.mean(mine), "lowest": min(mine)}
-        row |= {"highest": max(mine), "n": len(mine)}
-        if name != "dada" and len(mine) > 1 and len(units.get("dada", [])) > 1:
-            row |= compare(units["dada"], mine)
-        yield row
+        if accuracy and not name.startswith("choosing "):
+            each = list(accuracy.values())
+            units.setdefault(contender, []).extend([statistics.mean(each)] if search else each)
+    return units
 
 
-def paired(one: list[float], other: list[float]) -> dict[str, float]:
+def compared(found: dict[str, Any], one: list[float], other: list[float]) -> tuple[float, ...]:
+    """By how much `one` is better, and the 95% interval of that."""
+    if not found["settings"].get("samples"):
+        return welch(one, other)
     each = [a - b for a, b in zip(one, other, strict=True)]
-    half = float(student.ppf(0.975, len(each) - 1)) * statistics.stdev(each) / len(each) ** 0.5
-    difference = statistics.mean(each)
-    return {"dada_minus": difference, "from": difference - half, "to": difference + half}
+    low, high = interval(each) or (-math.inf, math.inf)
+    return statistics.mean(each), low, high
 
 
-def welch(one: list[float], other: list[float]) -> dict[str, float]:
+def welch(one: list[float], other: list[float]) -> tuple[float, ...]:
     parts = [statistics.variance(each) / len(each) for each in (one, other)]
     degrees = sum(parts) ** 2 / sum(
         part**2 / (len(each) - 1) for part, each in zip(parts, (one, other), strict=True)
     )
     half = float(student.ppf(0.975, degrees)) * sum(parts) ** 0.5
     difference = statistics.mean(one) - statistics.mean(other)
-    return {"dada_minus": difference, "from": difference - half, "to": difference + half}
+    return difference, difference - half, difference + half
+
+
+def conclude(found: dict[str, Any]) -> None:
+    """A row for every contender, by how much `dada` is better, and the paper's own question."""
+    units = units_of(found)
+    found["table"] = []
+    for name, mine in units.items():
+        row = {"policy": name, "accuracy": statistics.mean(mine), "lowest": min(mine)}
+        row |= {"highest": max(mine), "n": len(mine)}
+        if name != "dada" and len(mine) > 1 and len(units.get("dada", [])) > 1:
+            difference = compared(found, units["dada"], mine)
+            row |= dict(zip(("dada_minus", "from", "to"), difference, strict=True))
+        found["table"].append(row)
+    relax, gumbel = (units.get(f"paper, {estimator}", []) for estimator in ("relax", "gumbel"))
+    if len(relax) > 1 and len(gumbel) > 1:
+        found["relax_minus_gumbel"] = compared(found, relax, gumbel)
 
 
 def main() -> None:
@@ -236,23 +247,22 @@ def main() -> None:
         return Sample.drawn(source, args.train, seed, pool=args.pool, suffix=suffix)
 
     if args.samples:
-        sample_of = {search: drawn(search, f" search {search}") for search in searches}
+        samples = [drawn(search, f" search {search}") for search in searches]
     else:
-        sample_of = dict.fromkeys(searches, drawn(args.first, ""))
+        samples = [drawn(args.first, "")]
     for name in filter(None, args.presets.split(";")):
-        for search, sample in sample_of.items():
+        for search, sample in zip(searches, itertools.cycle(samples)):
             policy = judge.search(name, search, sample)
             seeds = range(1000 * search, 1000 * search + args.trainings)
             wanted = [(f"{name} search {search}", policy, seed) for seed in seeds]
             judge.train(wanted, sample.whole, sample.test)
-    samples = list({id(sample): sample for sample in sample_of.values()}.values())
     for sample in samples:
         free = {name: Policy.load(name) for name in FREE}
         free["randaugment"] = Policy.load(judge.best_randaugment(sample))
         seeds = range(args.searches * args.trainings // len(samples))
         wanted = [(n + sample.suffix, policy, s) for n, policy in free.items() for s in seeds]
         judge.train(wanted, sample.whole, sample.test)
-    found["table"] = list(table(found))
+    conclude(found)
     judge.save()
     columns = ["policy", "accuracy", "lowest", "highest", "n", "dada_minus", "from", "to"]
     print_table(found["table"], columns)

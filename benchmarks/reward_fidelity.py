@@ -258,7 +258,7 @@ SIGNALS = (
     "truth",
     *(f"one step, quarter {i + 1}" for i in range(QUARTERS)),
     *(f"{kind}, {reading}" for kind in ("short trainings", "look ahead") for reading in READINGS),
-    *(f"look ahead, loss, {runs} runs" for runs in (2, 3)),  # a search makes 2 or 3 by default
+    *(f"look ahead, loss, {runs} runs" for runs in (2, 3)),  # a search makes 2 or 4 by default
 )
 
 
