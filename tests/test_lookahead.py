@@ -23,12 +23,24 @@ from dada.parameters import MagnitudeDistribution, PolicyParameters
 from dada.progress import print_result
 from dada.runlog import RunLog
 from dada.search import SearchResult
-from dada.shapes import SHAPES, Shape, arms_of, chosen, scores_of, shaped
+from dada.shapes import (
+    BROADEST,
+    SHAPES,
+    USUAL,
+    Shape,
+    arms_of,
+    chosen,
+    scores_of,
+    shaped,
+    shapes_for,
+)
 from dada.space import SearchSpace
 from dada.train import Job, train
 
 CPU = torch.device("cpu")
 SPACE = SearchSpace.named("paper")
+STRENGTH = SearchSpace.named("strength")  # that of a default search
+NAMES = {op.name for op in STRENGTH.ops}
 UNIFORM = baselines.uniform(SPACE)
 SHORT = TrainConfig(epochs=4, batch_size=16)
 ENOUGH = 4.0  # for two runs of each round that `quick` makes
@@ -54,6 +66,16 @@ def a_run(split: Split, arms: dict[str, Policy], seed: int = 1) -> Run:
 def ends(split: Split, arms: dict[str, Policy], seed: int = 1) -> dict[str, Any]:
     [(_, scores)] = look_ahead([a_run(split, arms, seed)])
     return scores
+
+
+def test_arms_of_several_spaces_share_a_run(split):
+    wide, narrow = Policy.load("trivialaugment"), arms_of(STRENGTH)["Rotate"]
+    alone = {"wide": ends(split, {"it": wide})["it"], "narrow": ends(split, {"it": narrow})["it"]}
+    assert alone["wide"].loss != alone["narrow"].loss
+    for arms in ({"wide": wide, "narrow": narrow}, {"narrow": narrow, "wide": wide}):
+        assert {name: each.loss for name, each in ends(split, arms).items()} == {
+            name: each.loss for name, each in alone.items()
+        }
 
 
 def test_the_end_under_the_policy_of_the_beginning_is_a_plain_training(split):
@@ -150,58 +172,118 @@ def test_a_wild_operation_does_not_hide_the_others():
 
 def a_search(*, learned: bool = True) -> SearchResult:
     """One that found every magnitude in the upper half of its range, or kept them all at 0.5."""
-    n = SPACE.num_subpolicies
-    upper = MagnitudeDistribution(n, 2, bins=2, op_index_NK=SPACE.op_index_NK)
+    n = STRENGTH.num_subpolicies
+    upper = MagnitudeDistribution(n, 2, bins=2, op_index_NK=STRENGTH.op_index_NK)
     parameters = PolicyParameters(n, 2, magnitude_distribution=upper if learned else None)
     with torch.no_grad():
         upper.logits_RM.copy_(torch.tensor([-9.0, 9.0]))
-    policy = parameters.to_policy(SPACE, provenance={"name": "x"})
+    policy = parameters.to_policy(STRENGTH, provenance={"name": "x"})
     return SearchResult(
-        policy=policy, parameters=parameters, space=SPACE, goodness_O=None, history=[], seconds=0.0
+        policy=policy,
+        parameters=parameters,
+        space=STRENGTH,
+        goodness_O=None,
+        history=[],
+        seconds=0.0,
     )
 
 
 def magnitudes_of(policy: Policy) -> set[Any]:
     steps = (step for subpolicy in policy.subpolicies for step in subpolicy.ops)
-    return {step.magnitude for step in steps if SPACE.op(step.op).has_strength}
+    return {step.magnitude for step in steps if STRENGTH.op(step.op).has_strength}
 
 
-def test_better_operations_become_likelier_in_every_shape():
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
+def test_better_operations_become_likelier_in_every_shape(shape):
     found = a_search()
     before = copy.deepcopy(found.parameters.state_dict())
-    policies = shaped(found, losses({"Rotate": 0.3, "Invert": -0.3}, noise=0.01))
+    policies = shaped(found, losses({"Rotate": 0.3, "AutoContrast": -0.3}, noise=0.01))
     assert list(policies) == [shape.name for shape in SHAPES]
-    for shape in SHAPES:
-        policy = policies[shape.name]
-        rate = policy.op_probabilities()
-        assert max(rate, key=lambda name: rate[name]) == "Rotate"
-        assert min(rate, key=lambda name: rate[name]) == "Invert"
-        steps = [step for subpolicy in policy.subpolicies for step in subpolicy.ops]
-        assert {step.probability for step in steps} == {shape.probability}
-        as_found = magnitudes_of(found.policy)
-        assert magnitudes_of(policy) == (as_found if shape.as_found else {(0.0, 1.0)})
-        assert policy.provenance["name"] == "x" and policy.provenance["lookahead"]["runs"] == 4
-    one, two = (policies[Shape(s, 0.5).name].op_probabilities()["Rotate"] for s in (1, 2))
-    assert two > one > 0.3
+    policy = policies[shape.name]
+    rate = policy.op_probabilities()
+    assert max(rate, key=lambda name: rate[name]) == "Rotate"
+    assert min(rate, key=lambda name: rate[name]) == "AutoContrast"
+    steps = [step for subpolicy in policy.subpolicies for step in subpolicy.ops]
+    assert {step.probability for step in steps} == {shape.probability}
+    assert {len(subpolicy.ops) for subpolicy in policy.subpolicies} == {1 if shape.single else 2}
+    as_found = magnitudes_of(found.policy)
+    assert magnitudes_of(policy) == (as_found if shape.magnitude is None else {shape.magnitude})
+    assert policy.space == ("wide" if shape.wide else "strength")
+    assert {"Cutout", "Invert"} - set(rate) == ({"Cutout", "Invert"} if shape.wide else set())
+    assert policy.provenance["name"] == "x" and policy.provenance["lookahead"]["runs"] == 4
     after = found.parameters.state_dict()
     assert all(torch.equal(after[name], before[name]) for name in before)  # stays as it was
 
 
+def test_sub_policies_are_as_likely_as_their_scores_say():
+    policies = shaped(a_search(), losses({"Rotate": 0.3, "Color": 0.1}, noise=0.01))
+    policy = policies[Shape(1, 0.5, single=True).name]
+    score = policy.provenance["lookahead"]["score"]
+    weight = {subpolicy.ops[0].op: subpolicy.weight for subpolicy in policy.subpolicies}
+    for name in ("Color", "Cutout"):
+        odds = math.exp(score["Rotate"] - score[name])
+        assert weight["Rotate"] / weight[name] == pytest.approx(odds)
+
+
 def test_magnitudes_that_were_not_learned_stay():
     policies = shaped(a_search(learned=False), losses({"Rotate": 0.3}, noise=0.01))
-    assert len(policies) == len(SHAPES) - 2  # two differ from others in their magnitudes only
+    assert list(policies) == [Shape(p, None).name for p in (1, 0.5, 0.25)]
     assert all(magnitudes_of(policy) == {0.5} for policy in policies.values())
+
+
+@pytest.mark.parametrize(
+    ("space", "left_out"),
+    [
+        # The middle of the paper's magnitudes is the identity, and it has no wider twin.
+        (SearchSpace.named("paper"), {"magnitude 0.5", "wide ranges"}),
+        (SearchSpace.named("wide"), {"wide ranges"}),
+        # Of these, one operation alone has wider ranges: too few to combine.
+        (SearchSpace.named("strength").without(NAMES - {"Cutout", "Rotate"}), {"wide ranges"}),
+        (SearchSpace.named("strength", ops_per_subpolicy=1), {"single operations"}),
+    ],
+    ids=["paper", "wide", "few", "one at a time"],
+)
+def test_shapes_that_a_space_has_no_use_for_are_left_out(space, left_out):
+    n, k = space.op_index_NK.shape
+    learned = MagnitudeDistribution(n, k, bins=2, op_index_NK=space.op_index_NK)
+    parameters = PolicyParameters(n, k, magnitude_distribution=learned)
+    found = replace(a_search(), space=space, parameters=parameters)
+    words = [set(shape.name.split(", ")) for shape in shapes_for(found)]
+    assert words and not any(left_out & each for each in words)
+    assert len({frozenset(each) for each in words}) == len(words)
+
+
+def test_excluded_operations_stay_out_of_wide_ranges():
+    space = SearchSpace.named("strength", exclude=["Rotate"])
+    n = space.num_subpolicies
+    learned = MagnitudeDistribution(n, 2, bins=2, op_index_NK=space.op_index_NK)
+    parameters = PolicyParameters(n, 2, magnitude_distribution=learned)
+    found = replace(a_search(), space=space, parameters=parameters)
+    seen = Seen(loss={op.name: [1.0, 1.1] for op in space.ops})
+    for policy in shaped(found, seen).values():
+        assert policy.op_probabilities()["Rotate"] == 0
 
 
 def test_the_shape_with_the_lowest_loss_is_taken():
     policies = shaped(a_search(), losses({}, noise=0.1))
-    best = SHAPES[2].name
-    seen = Seen(loss={name: [2.0, 1.0 - 0.6 * (name == best)] for name in policies})
+    good, best = SHAPES[1].name, SHAPES[2].name
+    less = {good: 0.1, best: 0.6}
+    seen = Seen(loss={name: [r - less.get(name, 0.0) for r in (2.0, 1.0)] for name in policies})
     policy = chosen(policies, seen)
     assert policy.subpolicies == policies[best].subpolicies
     facts = policy.provenance["lookahead"]
     assert facts["shape"] == best and facts["policy_runs"] == 2
-    assert facts["policy_loss"][best] == 1.2 and facts["policy_loss"][SHAPES[0].name] == 1.5
+    assert facts["policy_loss"][best] == 0.9 and facts["policy_loss"][BROADEST.name] == 1.5
+
+
+def test_the_broadest_shape_has_to_be_beaten_in_every_run():
+    policies = shaped(a_search(), losses({}, noise=0.1))
+    lucky, steady = SHAPES[1].name, SHAPES[2].name
+    loss = {name: [2.0, 2.0] for name in policies}
+    loss[lucky] = [1.0, 2.1]
+    assert chosen(policies, Seen(loss=loss)).subpolicies == policies[BROADEST.name].subpolicies
+    loss[steady] = [1.9, 1.9]
+    assert chosen(policies, Seen(loss=loss)).subpolicies == policies[steady].subpolicies
 
 
 def test_where_it_cannot_tell_the_search_is_believed():
@@ -346,7 +428,7 @@ def test_without_time_for_a_second_round_the_shape_is_the_usual(
 ):
     monkeypatch.setattr(shapes, "FIRST_ROUND", 1.0)
     facts = searched(split, tmp_path / "run").policy.provenance["lookahead"]
-    assert facts["shape"] == SHAPES[0].name and "policy_runs" not in facts
+    assert facts["shape"] == USUAL.name and "policy_runs" not in facts
 
 
 def test_without_time_for_two_runs_the_search_is_left_as_it_is(split, quick, tmp_path):

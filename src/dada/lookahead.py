@@ -20,7 +20,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from dada.augment import PolicyTables
 from dada.config import TrainConfig
 from dada.data import Split
 from dada.engine import ALONE, Ranks
@@ -29,7 +28,6 @@ from dada.policy import Policy
 from dada.runlog import RunLog
 from dada.scores import Scores
 from dada.short import seed_of, shorten
-from dada.space import SPACES
 from dada.train import Job, Length, Place, Turns, at_once_for, learning_rates_T, take_turns
 
 REPEATED = 0.5  # of the schedule: its end
@@ -71,7 +69,7 @@ def _ends(run: Run, steps_of_all: int) -> Turns[dict[str, Scores]]:
     job = run.job
     assert job.split.val is not None
     length, place = Length.of(job), Place(job)
-    state, space = place.state, SPACES[job.policy.space]
+    state = place.state
     rates_T = learning_rates_T(job.config, length.epochs, length.steps_per_epoch).to(job.device)
     rates_ES = rates_T.view(length.epochs, length.steps_per_epoch)
     for rates_S in rates_ES[: run.shared_epochs]:
@@ -81,11 +79,8 @@ def _ends(run: Run, steps_of_all: int) -> Turns[dict[str, Scores]]:
     scores = {}
     for name, arm in run.arms.items():
         state.restore(middle)
-        with state.lane:
-            state.model.train()
-            rows, longest = state.tables.op_index_NK.shape
-            tables = PolicyTables.of(arm, space, job.device, least_ops=longest, least_rows=rows)
-            state.tables.replace_(tables)
+        state.model.train()
+        place.go_on_under(arm)
         for rates_S in rates_ES[run.shared_epochs :]:
             yield from place.epoch(rates_S, steps_of_all)
         scores[name] = place.judged_on(job.split.val)
@@ -230,9 +225,13 @@ class Lookout:
         return Seen(loss={name: [known[number][name] for number in numbers] for name in arms})
 
     def _on_disk(self, file: str, arms: Mapping[str, Policy]) -> dict[int, dict[str, float]]:
-        """What an earlier session of the same run wrote."""
+        """What an earlier session of the same run wrote, of the same arms."""
         path = None if self.run is None else self.run.path / file
         if path is None or not path.exists():
             return {}
         held = json.loads(path.read_text())
-        return {int(i): {name: float(loss[name]) for name in arms} for i, loss in held.items()}
+        return {
+            int(number): {name: float(loss[name]) for name in arms}
+            for number, loss in held.items()
+            if arms.keys() <= loss.keys()
+        }

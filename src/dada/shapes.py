@@ -4,15 +4,14 @@ Letters: O operations, R runs, N sub-policies, K operations in each.
 
 In the first round every arm is one operation alone. How much lower its validation loss is than that
 of the others is its score. In the second round the arms are whole policies made of these scores,
-in several shapes: how much likelier good operations are, how often they fire, and whether their
-magnitudes are those that the search found. What operations do in company is seen only there, and
-how much augmentation is enough differs between data sets (docs/search-study.md). The shape with the
-lowest validation loss is taken.
+in several shapes: how many operations an image gets, how often they fire, and how strongly. What
+operations do in company is seen only there, and how much augmentation is enough differs between
+data sets (docs/search-study.md). The shape with the lowest validation loss is taken.
 """
 
 from __future__ import annotations
 
-import copy
+import math
 import statistics
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -26,14 +25,16 @@ from dada.config import SearchConfig, TrainConfig
 from dada.data import Split
 from dada.evidence import LARGEST_SCORE, SCALE_IN_ERRORS, beyond_noise, bounded
 from dada.lookahead import MOST_RUNS, Lookout, Seen
-from dada.policy import Policy, PolicyOp
+from dada.policy import Magnitude, Policy, PolicyOp, SubPolicy
 from dada.search import SearchResult
-from dada.space import SearchSpace
+from dada.space import SPACES, SearchSpace
 
 BUDGET = {"cpu": 80.0, "cuda": 76.0}  # seconds on a nominal machine, of both rounds
 FIRST_ROUND = 0.625  # of it
 PRIOR_DEGREES = 4.0  # how many runs the typical error of all operations counts for
 OPERATIONS, POLICIES = "lookahead.json", "lookahead-policies.json"
+NARROW, WIDE = "strength", "wide"  # the space that the default searches, and its wider twin
+ANY, MIDDLE = (0.0, 1.0), 0.5
 
 OnRun = Callable[[int, int], None]
 """(runs done, runs in all)"""
@@ -41,36 +42,69 @@ OnRun = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class Shape:
-    """How a policy is made of scores."""
+    """How a policy is made of scores; a sub-policy is likelier by the exponential of their sum."""
 
-    sharpness: float  # a sub-policy is likelier by exp(sharpness (score + score))
     probability: float  # with which operations fire
-    as_found: bool = False  # magnitudes as the search found them; else any
+    magnitude: Magnitude | None = ANY  # of every operation; None: as the search found it
+    single: bool = False  # one operation for an image; else as many as the space combines
+    wide: bool = False  # over TrivialAugment's ranges
 
     @property
     def name(self) -> str:
-        magnitudes = "magnitudes as found" if self.as_found else "any magnitude"
-        return f"sharpness {self.sharpness:g}, probability {self.probability:g}, {magnitudes}"
+        magnitude = "any magnitude" if self.magnitude == ANY else f"magnitude {self.magnitude}"
+        words = [
+            "single operations" if self.single else "combined operations",
+            f"probability {self.probability:g}",
+            "magnitudes as found" if self.magnitude is None else magnitude,
+        ]
+        return ", ".join([*words, "wide ranges"] if self.wide else words)
 
 
-# Where there is no time for a second round, the first of them is taken. None is both sharp and
-# always at work: those few sub-policies are narrower than their loss after half a training tells.
+# After half a training a narrow policy looks better than it is, and one that changes images a lot
+# looks worse. So scores are not sharpened here, and the broadest has to be beaten in every run.
+BROADEST = Shape(1)
+USUAL = Shape(0.5)  # where there is no time for a second round
 SHAPES = (
-    Shape(1, 0.5),
-    Shape(1, 1),
-    Shape(2, 0.5),
-    Shape(2, 0.25),
-    Shape(1, 0.5, as_found=True),
-    Shape(1, 1, as_found=True),
+    BROADEST,
+    USUAL,
+    Shape(0.25),
+    Shape(0.5, None),
+    Shape(1, MIDDLE, single=True),
+    Shape(1, single=True, wide=True),
+    Shape(1, wide=True),
 )
 
 
 def shapes_for(found: SearchResult) -> tuple[Shape, ...]:
-    """Those that differ: a search that learned no ranges of magnitudes keeps those it has."""
+    """Those that the search has a use for, each once.
+
+    One that learned no ranges of magnitudes keeps the numbers it has, and with them its
+    combinations. In the paper's own space the middle is no strength but the identity.
+    """
+    space = found.space
     learned = found.parameters.magnitude_distribution is not None
-    return tuple(
-        dict.fromkeys(shape if learned else replace(shape, as_found=True) for shape in SHAPES)
-    )
+    shapes = []
+    for shape in SHAPES:
+        if space.ops_per_subpolicy == 1:
+            shape = replace(shape, single=False)
+        if not learned:
+            shape = replace(shape, magnitude=None)
+        fits = learned or not (shape.single or shape.wide)
+        fits &= shape.magnitude != MIDDLE or space.strengths
+        fits &= not shape.wide or _wide(space) is not None
+        if fits:
+            shapes.append(shape)
+    return tuple(dict.fromkeys(shapes))
+
+
+def _wide(space: SearchSpace) -> SearchSpace | None:
+    """The same operations over wider ranges; Cutout and Invert have none."""
+    if space.name != NARROW:
+        return None
+    names = {op.name for op in space.ops}
+    ops = tuple(op for op in SPACES[WIDE].ops if op.name in names)
+    enough = len(ops) >= space.ops_per_subpolicy
+    return replace(space, name=WIDE, ops=ops) if enough else None
 
 
 def improved(
@@ -107,7 +141,8 @@ def improved(
     operations = lookout.see(arms, first, file=OPERATIONS, on_run=ended)
     policies = shaped(found, operations)
     if not second:
-        return next(iter(policies.values()))
+        usual = USUAL if USUAL in shapes_for(found) else replace(USUAL, magnitude=None)
+        return policies[usual.name]
     # With seeds of their own: what chance did for an operation in training does not come again.
     seen = lookout.see(
         policies,
@@ -162,43 +197,58 @@ def _errors(noise_RO: Tensor) -> Tensor:
     return (moderated_O / len(noise_RO)).sqrt()
 
 
-@torch.no_grad()
 def shaped(found: SearchResult, operations: Seen) -> dict[str, Policy]:
     """The policies of all shapes, by name.
 
     Where looking ahead cannot tell, an operation that the search saw do harm is believed to; of
     what helps, single steps know too little.
     """
-    space = found.space
     harm_O = None if found.goodness_O is None else found.goodness_O.clamp(max=0)
-    score_O = scores_of(operations, harm_O)
-    scores = {op.name: round(float(s), 6) for op, s in zip(space.ops, score_O, strict=True)}
+    score_O = scores_of(operations, harm_O).tolist()
+    score = {op.name: round(s, 6) for op, s in zip(found.space.ops, score_O, strict=True)}
     policies = {}
     for shape in shapes_for(found):
-        parameters = copy.deepcopy(found.parameters)
-        score_NK = score_O[space.op_index_NK].to(parameters.subpolicy_logits_N)
-        parameters.subpolicy_logits_N.copy_(shape.sharpness * score_NK.sum(1))
-        facts = {"runs": operations.runs, "score": scores, "shape": shape.name}
+        facts = {"runs": operations.runs, "score": score, "shape": shape.name}
         provenance = {**found.policy.provenance, "lookahead": facts}
-        policy = parameters.to_policy(space, provenance=provenance)
-        policies[shape.name] = _in_shape(policy, shape, space)
+        policies[shape.name] = _in_shape(found, score, shape, provenance)
     return policies
 
 
-def _in_shape(policy: Policy, shape: Shape, space: SearchSpace) -> Policy:
-    def changed(step: PolicyOp) -> PolicyOp:
-        keeps = shape.as_found or not space.op(step.op).has_strength
-        magnitude = step.magnitude if keeps else (0.0, 1.0)
-        return replace(step, probability=shape.probability, magnitude=magnitude)
-
-    rows = (replace(row, ops=tuple(map(changed, row.ops))) for row in policy.subpolicies)
-    return replace(policy, subpolicies=tuple(rows))
+def _in_shape(
+    found: SearchResult, score: dict[str, float], shape: Shape, provenance: dict[str, Any]
+) -> Policy:
+    space = _wide(found.space) if shape.wide else found.space
+    assert space is not None
+    if shape.magnitude is None:
+        as_found = found.parameters.to_policy(space).subpolicies
+        rows = [[replace(s, probability=shape.probability) for s in row.ops] for row in as_found]
+    else:
+        together = 1 if shape.single else space.ops_per_subpolicy
+        combinations = replace(space, ops_per_subpolicy=together).subpolicies
+        rows = [
+            [PolicyOp(name, shape.probability, shape.magnitude) for name in names]
+            for names in combinations
+        ]
+    odds = [math.exp(sum(score[step.op] for step in row)) for row in rows]
+    subpolicies = tuple(
+        SubPolicy(one / math.fsum(odds), tuple(row)) for one, row in zip(odds, rows, strict=True)
+    )
+    return Policy(subpolicies, space.name, "weighted", provenance)
 
 
 def chosen(policies: dict[str, Policy], seen: Seen) -> Policy:
-    """The policy under which the validation loss was lowest, with what was seen of all."""
+    """The policy under which the validation loss was lowest, with what was seen of all.
+
+    The first of them, the broadest, unless another had a lower loss in every run.
+    """
     loss = {name: statistics.fmean(each) for name, each in seen.loss.items()}
-    policy = policies[min(loss, key=lambda name: loss[name])]
+    broadest = next(iter(policies))
+    better = [
+        name
+        for name, each in seen.loss.items()
+        if all(mine < its for mine, its in zip(each, seen.loss[broadest], strict=True))
+    ]
+    policy = policies[min(better, key=lambda name: loss[name], default=broadest)]
     facts = policy.provenance["lookahead"] | {
         "policy_runs": seen.runs,
         "policy_loss": {name: round(each, 6) for name, each in loss.items()},

@@ -165,11 +165,14 @@ class Place:
         train = self.split.train
         seen = self.state.normalise(train.batch(torch.arange(2))[0])
         check_logits(job.model, seen, self.split.num_classes)
-        self.step = Captured(
+        self.step = self._step()
+
+    def _step(self) -> Captured:
+        return Captured(
             partial(train_step, self.state),
             generators=[self.state.noise],
             # Recording what processes tell each other is left to those who can try it.
-            enabled=job.graph and job.ranks.world == 1,
+            enabled=self.job.graph and self.job.ranks.world == 1,
         )
 
     def suits(self, job: Job) -> bool:
@@ -187,6 +190,13 @@ class Place:
     def take_over(self, job: Job) -> None:
         self.job = job
         self.state.begin_again(job.model, job.policy, job.seed)
+
+    def go_on_under(self, policy: Policy) -> None:
+        """Another policy from the next step on, of the same space or another."""
+        space = self.state.space
+        self.state.use(policy)
+        if self.state.space is not space:
+            self.step = self._step()  # the recorded one has the operations of the other space
 
     def epoch(self, rates_T: Tensor, steps_of_all: int) -> Turns[float]:
         """All images once, at these learning rates; returns the mean loss.

@@ -79,6 +79,16 @@ class TrainState(nn.Module):
         self.order.manual_seed(seed)
         self.noise.manual_seed(seed + 1)
 
+    def use(self, policy: Policy) -> None:
+        """Go on under another policy, which should not be longer; the random numbers stay."""
+        rows, longest = self.tables.op_index_NK.shape
+        with self.lane:
+            self.space = SPACES[policy.space]
+            tables = PolicyTables.of(
+                policy, self.space, self.device, least_ops=longest, least_rows=rows
+            )
+            self.tables.replace_(tables)
+
     @property
     def judged(self) -> nn.Module:
         return self.model if self.average is None else self.average
