@@ -39,8 +39,7 @@ from dada.train import Job, train
 
 CPU = torch.device("cpu")
 SPACE = SearchSpace.named("paper")
-STRENGTH = SearchSpace.named("strength")  # that of a default search
-NAMES = {op.name for op in STRENGTH.ops}
+NAMES = {op.name for op in SPACE.ops}
 UNIFORM = baselines.uniform(SPACE)
 SHORT = TrainConfig(epochs=4, batch_size=16)
 ENOUGH = 4.0  # for two runs of each round that `quick` makes
@@ -69,7 +68,7 @@ def ends(split: Split, arms: dict[str, Policy], seed: int = 1) -> dict[str, Any]
 
 
 def test_arms_of_several_spaces_share_a_run(split):
-    wide, narrow = Policy.load("trivialaugment"), arms_of(STRENGTH)["Rotate"]
+    wide, narrow = Policy.load("trivialaugment"), arms_of(SPACE)["Rotate"]
     alone = {"wide": ends(split, {"it": wide})["it"], "narrow": ends(split, {"it": narrow})["it"]}
     assert alone["wide"].loss != alone["narrow"].loss
     for arms in ({"wide": wide, "narrow": narrow}, {"narrow": narrow, "wide": wide}):
@@ -172,16 +171,16 @@ def test_a_wild_operation_does_not_hide_the_others():
 
 def a_search(*, learned: bool = True) -> SearchResult:
     """One that found every magnitude in the upper half of its range, or kept them all at 0.5."""
-    n = STRENGTH.num_subpolicies
-    upper = MagnitudeDistribution(n, 2, bins=2, op_index_NK=STRENGTH.op_index_NK)
+    n = SPACE.num_subpolicies
+    upper = MagnitudeDistribution(n, 2, bins=2, op_index_NK=SPACE.op_index_NK)
     parameters = PolicyParameters(n, 2, magnitude_distribution=upper if learned else None)
     with torch.no_grad():
         upper.logits_RM.copy_(torch.tensor([-9.0, 9.0]))
-    policy = parameters.to_policy(STRENGTH, provenance={"name": "x"})
+    policy = parameters.to_policy(SPACE, provenance={"name": "x"})
     return SearchResult(
         policy=policy,
         parameters=parameters,
-        space=STRENGTH,
+        space=SPACE,
         goodness_O=None,
         history=[],
         seconds=0.0,
@@ -190,7 +189,7 @@ def a_search(*, learned: bool = True) -> SearchResult:
 
 def magnitudes_of(policy: Policy) -> set[Any]:
     steps = (step for subpolicy in policy.subpolicies for step in subpolicy.ops)
-    return {step.magnitude for step in steps if STRENGTH.op(step.op).has_strength}
+    return {step.magnitude for step in steps if SPACE.op(step.op).has_strength}
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
@@ -208,8 +207,8 @@ def test_better_operations_become_likelier_in_every_shape(shape):
     assert {len(subpolicy.ops) for subpolicy in policy.subpolicies} == {1 if shape.single else 2}
     as_found = magnitudes_of(found.policy)
     assert magnitudes_of(policy) == (as_found if shape.magnitude is None else {shape.magnitude})
-    assert policy.space == ("wide" if shape.wide else "strength")
-    assert {"Cutout", "Invert"} - set(rate) == ({"Cutout", "Invert"} if shape.wide else set())
+    assert policy.space == (shape.space or "paper")
+    assert (rate.get("Cutout", 0) == 0) == (shape.space == "wide")  # which does not have it
     assert policy.provenance["name"] == "x" and policy.provenance["lookahead"]["runs"] == 4
     after = found.parameters.state_dict()
     assert all(torch.equal(after[name], before[name]) for name in before)  # stays as it was
@@ -217,7 +216,7 @@ def test_better_operations_become_likelier_in_every_shape(shape):
 
 def test_sub_policies_are_as_likely_as_their_scores_say():
     policies = shaped(a_search(), losses({"Rotate": 0.3, "Color": 0.1}, noise=0.01))
-    policy = policies[Shape(1, 0.5, single=True).name]
+    policy = policies[Shape(1, 0.5, single=True, space="strength").name]
     score = policy.provenance["lookahead"]["score"]
     weight = {subpolicy.ops[0].op: subpolicy.weight for subpolicy in policy.subpolicies}
     for name in ("Color", "Cutout"):
@@ -234,27 +233,30 @@ def test_magnitudes_that_were_not_learned_stay():
 @pytest.mark.parametrize(
     ("space", "left_out"),
     [
-        # The middle of the paper's magnitudes is the identity, and it has no wider twin.
-        (SearchSpace.named("paper"), {"magnitude 0.5", "wide ranges"}),
-        (SearchSpace.named("wide"), {"wide ranges"}),
+        (SearchSpace.named("strength"), {"space strength"}),  # it is the search's own
+        (SearchSpace.named("wide"), {"space wide"}),
         # Of these, one operation alone has wider ranges: too few to combine.
-        (SearchSpace.named("strength").without(NAMES - {"Cutout", "Rotate"}), {"wide ranges"}),
-        (SearchSpace.named("strength", ops_per_subpolicy=1), {"single operations"}),
+        (
+            SearchSpace.named("paper").without(NAMES - {"Cutout", "Rotate"}),
+            {"combined operations, probability 1, any magnitude, space wide"},
+        ),
+        (SearchSpace.named("paper", ops_per_subpolicy=1), {"single operations"}),
     ],
-    ids=["paper", "wide", "few", "one at a time"],
+    ids=["strength", "wide", "few", "one at a time"],
 )
 def test_shapes_that_a_space_has_no_use_for_are_left_out(space, left_out):
     n, k = space.op_index_NK.shape
     learned = MagnitudeDistribution(n, k, bins=2, op_index_NK=space.op_index_NK)
     parameters = PolicyParameters(n, k, magnitude_distribution=learned)
     found = replace(a_search(), space=space, parameters=parameters)
-    words = [set(shape.name.split(", ")) for shape in shapes_for(found)]
-    assert words and not any(left_out & each for each in words)
-    assert len({frozenset(each) for each in words}) == len(words)
+    names = [shape.name for shape in shapes_for(found)]
+    assert len(set(names)) == len(names) >= 5
+    assert not [name for name in names for words in left_out if words in name]
+    assert set(shaped(found, Seen(loss={op.name: [1.0, 1.1] for op in space.ops}))) == set(names)
 
 
-def test_excluded_operations_stay_out_of_wide_ranges():
-    space = SearchSpace.named("strength", exclude=["Rotate"])
+def test_excluded_operations_stay_out_of_other_spaces():
+    space = SearchSpace.named("paper", exclude=["Rotate"])
     n = space.num_subpolicies
     learned = MagnitudeDistribution(n, 2, bins=2, op_index_NK=space.op_index_NK)
     parameters = PolicyParameters(n, 2, magnitude_distribution=learned)
@@ -404,6 +406,7 @@ def test_a_search_that_is_killed_while_it_looks_ahead_ends_as_one_that_was_not(
     whole = searched(split, tmp_path / "whole")
     facts = whole.policy.provenance["lookahead"]
     assert facts["runs"] == facts["policy_runs"] == 2
+    assert set(facts["policy_loss"]) == {shape.name for shape in SHAPES}
     assert min(facts["policy_loss"], key=lambda name: facts["policy_loss"][name]) == facts["shape"]
     with pytest.raises(KeyboardInterrupt):
         searched(split, tmp_path / "run", on_lookahead=stop)

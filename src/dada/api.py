@@ -104,8 +104,8 @@ def search(
     config = replace(config, base=base)
     if chosen is not None:
         split = chosen.reduced(split, seed)
-    by_chance = split.val is None  # which half an image is in
-    if by_chance:
+    whole = split if split.val is None else None  # then chance decides who is in which half
+    if whole is not None:
         split = split_off_validation(split, config.val_fraction, seed)
     network, name = _network(model or (chosen.model if chosen else None), split, target, seed)
     if wants_auto:
@@ -152,7 +152,7 @@ def search(
                 split,
                 build,
                 config,
-                exchange=by_chance,
+                exchange=whole is not None,
                 seed=seed,
                 device=target,
                 run=run,
@@ -168,6 +168,7 @@ def search(
                 build,
                 config,
                 budget=verify_budget,
+                whole=whole,
                 seed=seed,
                 device=target,
                 run=run,

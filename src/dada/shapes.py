@@ -33,8 +33,8 @@ BUDGET = {"cpu": 80.0, "cuda": 76.0}  # seconds on a nominal machine, of both ro
 FIRST_ROUND = 0.625  # of it
 PRIOR_DEGREES = 4.0  # how many runs the typical error of all operations counts for
 OPERATIONS, POLICIES = "lookahead.json", "lookahead-policies.json"
-NARROW, WIDE = "strength", "wide"  # the space that the default searches, and its wider twin
 ANY, MIDDLE = (0.0, 1.0), 0.5
+SAME_OPERATIONS = ("paper", "strength", "wide")  # spaces that differ in what a magnitude means
 
 OnRun = Callable[[int, int], None]
 """(runs done, runs in all)"""
@@ -47,7 +47,7 @@ class Shape:
     probability: float  # with which operations fire
     magnitude: Magnitude | None = ANY  # of every operation; None: as the search found it
     single: bool = False  # one operation for an image; else as many as the space combines
-    wide: bool = False  # over TrivialAugment's ranges
+    space: str | None = None  # whose magnitudes; None: those of the search
 
     @property
     def name(self) -> str:
@@ -57,7 +57,7 @@ class Shape:
             f"probability {self.probability:g}",
             "magnitudes as found" if self.magnitude is None else magnitude,
         ]
-        return ", ".join([*words, "wide ranges"] if self.wide else words)
+        return ", ".join([*words, f"space {self.space}"] if self.space else words)
 
 
 # After half a training a narrow policy looks better than it is, and one that changes images a lot
@@ -69,42 +69,46 @@ SHAPES = (
     USUAL,
     Shape(0.25),
     Shape(0.5, None),
-    Shape(1, MIDDLE, single=True),
-    Shape(1, single=True, wide=True),
-    Shape(1, wide=True),
+    Shape(1, MIDDLE, single=True, space="strength"),
+    Shape(1, single=True, space="wide"),
+    Shape(1, space="wide"),
 )
 
 
 def shapes_for(found: SearchResult) -> tuple[Shape, ...]:
     """Those that the search has a use for, each once.
 
-    One that learned no ranges of magnitudes keeps the numbers it has, and with them its
-    combinations. In the paper's own space the middle is no strength but the identity.
+    One that learned no ranges of magnitudes keeps the numbers it has, and with them its space and
+    its combinations. A space of a user's own is not left.
     """
-    space = found.space
     learned = found.parameters.magnitude_distribution is not None
     shapes = []
     for shape in SHAPES:
-        if space.ops_per_subpolicy == 1:
+        if shape.space == found.space.name:
+            shape = replace(shape, space=None)
+        if found.space.ops_per_subpolicy == 1:
             shape = replace(shape, single=False)
-        if not learned:
+        stays = shape.space is None and not shape.single
+        if stays and not learned:
             shape = replace(shape, magnitude=None)
-        fits = learned or not (shape.single or shape.wide)
-        fits &= shape.magnitude != MIDDLE or space.strengths
-        fits &= not shape.wide or _wide(space) is not None
-        if fits:
+        if (stays or learned) and _space_of(shape, found.space) is not None:
             shapes.append(shape)
     return tuple(dict.fromkeys(shapes))
 
 
-def _wide(space: SearchSpace) -> SearchSpace | None:
-    """The same operations over wider ranges; Cutout and Invert have none."""
-    if space.name != NARROW:
+def _space_of(shape: Shape, searched: SearchSpace) -> SearchSpace | None:
+    """The operations of the search in the space of the shape, or None where that has too few."""
+    name = shape.space or searched.name
+    together = 1 if shape.single else searched.ops_per_subpolicy
+    if name == searched.name:
+        return replace(searched, ops_per_subpolicy=together)
+    if searched.name not in SAME_OPERATIONS:
         return None
-    names = {op.name for op in space.ops}
-    ops = tuple(op for op in SPACES[WIDE].ops if op.name in names)
-    enough = len(ops) >= space.ops_per_subpolicy
-    return replace(space, name=WIDE, ops=ops) if enough else None
+    known = {op.name for op in searched.ops}
+    kept = tuple(op for op in SPACES[name].ops if op.name in known)
+    if len(kept) < together:
+        return None
+    return replace(SPACES[name], ops=kept, ops_per_subpolicy=together)
 
 
 def improved(
@@ -217,17 +221,15 @@ def shaped(found: SearchResult, operations: Seen) -> dict[str, Policy]:
 def _in_shape(
     found: SearchResult, score: dict[str, float], shape: Shape, provenance: dict[str, Any]
 ) -> Policy:
-    space = _wide(found.space) if shape.wide else found.space
+    space = _space_of(shape, found.space)
     assert space is not None
     if shape.magnitude is None:
         as_found = found.parameters.to_policy(space).subpolicies
         rows = [[replace(s, probability=shape.probability) for s in row.ops] for row in as_found]
     else:
-        together = 1 if shape.single else space.ops_per_subpolicy
-        combinations = replace(space, ops_per_subpolicy=together).subpolicies
         rows = [
             [PolicyOp(name, shape.probability, shape.magnitude) for name in names]
-            for names in combinations
+            for names in space.subpolicies
         ]
     odds = [math.exp(sum(score[step.op] for step in row)) for row in rows]
     subpolicies = tuple(

@@ -58,11 +58,14 @@ class Setting:
         shape = self.split.num_classes, self.split.channels, self.split.image_size
         return models.untrained(self.model, *shape)(seed)
 
+    def split_for(self, trial: Trial) -> Split:
+        return self.split
+
     def job(self, trial: Trial) -> Job:
         from dada.train import Job
 
         return Job(
-            split=self.split,
+            split=self.split_for(trial),
             model=self.network(trial.seed),
             policy=trial.policy,
             config=trial.config,

@@ -22,7 +22,7 @@ from torch import nn
 
 from dada import baselines
 from dada.config import SearchConfig, TrainConfig
-from dada.data import Split
+from dada.data import Split, split_off_validation
 from dada.nominal import forward_operations, training_seconds
 from dada.policy import Policy
 from dada.runlog import RunLog
@@ -103,22 +103,29 @@ def verify_searched(
     build: Callable[[int], nn.Module],
     config: SearchConfig,
     *,
+    whole: Split | None,
     seed: int,
     device: torch.device,
     **how: Any,
 ) -> Verification:
     """What a search found against the free policies of its space, in short trainings.
 
-    The policy that is chosen keeps the search's provenance; `how` are the other arguments of
-    `verify`.
+    `whole` are the images before chance parted them. The policy that is chosen keeps the search's
+    provenance; `how` are the other arguments of `verify`.
     """
     space = SearchSpace.named(
         config.space, ops_per_subpolicy=config.ops_per_subpolicy, exclude=config.exclude
     )
     usual = TrainConfig(base=config.base)
     short, training = shorten(split, usual, seed=seed, steps=STEPS[device.type])
+
+    def parted_anew(seed: int) -> Split:
+        assert whole is not None
+        parted = split_off_validation(whole, config.val_fraction, seed)
+        return replace(shorten(parted, usual, seed=seed)[0], test=None)
+
     candidates = {"searched": searched, **free_policies(space)}
-    how |= {"seed": seed, "device": device}
+    how |= {"seed": seed, "device": device, "halves": None if whole is None else parted_anew}
     verified = verify(short, candidates, build, config=training, **how)
     provenance = {**searched.provenance, **verified.policy.provenance}
     return replace(verified, policy=replace(verified.policy, provenance=provenance))
@@ -136,6 +143,7 @@ def verify(
     run: RunLog | None = None,
     on_training: OnTraining | None = None,
     at_once: int | None = None,
+    halves: Callable[[int], Split] | None = None,
 ) -> Verification:
     """Choose between `candidates` by short trainings, and measure the choice on fresh seeds.
 
@@ -147,6 +155,8 @@ def verify(
     With `run`, every training that ends is written to its directory, and the same call goes on from
     there. `on_training(name, score, done, total)` is called after each. `at_once` trainings run
     side by side (None: a few small ones on a card, one on a CPU); it does not change the plan.
+    `halves(seed)` parts the images anew for a pair that measures. Where none is given, all pairs
+    have the images of `split`, and the interval does not hold what is due to those.
     """
     _check(split, candidates, budget, at_once)
     started = time.perf_counter()
@@ -170,9 +180,17 @@ def verify(
         total=plan.trainings,
         run=run,
         on_training=on_training,
+        halves=halves,
     )
     assert split.val is not None
-    outcome = decide(names, plan, trainings, seed=seed, resolution=100 / len(split.val))
+    outcome = decide(
+        names,
+        plan,
+        trainings,
+        measure=trainings.measure,
+        seed=seed,
+        resolution=100 / len(split.val),
+    )
     found = _verification(
         candidates,
         outcome,

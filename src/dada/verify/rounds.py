@@ -50,11 +50,18 @@ class Outcome:
 
 
 def decide(
-    names: Sequence[str], plan: Plan, train: Trainer, *, seed: int, resolution: float
+    names: Sequence[str],
+    plan: Plan,
+    train: Trainer,
+    *,
+    measure: Trainer | None = None,
+    seed: int,
+    resolution: float,
 ) -> Outcome:
     """Choose the best of `names` in rounds, then measure it against uniform on fresh seeds.
 
-    `resolution` is what one judged image is worth, in points: no interval is narrower each way.
+    `measure` is how those are trained, if not as all others. `resolution` is what one judged image
+    is worth, in points: no interval is narrower each way.
     """
     assert AGAINST in names and len(names) == plan.candidates
     scores: dict[str, list[float]] = {name: [] for name in names}
@@ -75,7 +82,7 @@ def decide(
     best_of_all, _ = left
     # 2. Measure: pairs of fresh seeds, of the one that was chosen and of uniform.
     seeds = [seed_of(seed, "measuring", i) for i in range(plan.pairs)]
-    seen = train(left, seeds)
+    seen = (measure or train)(left, seeds)
     by_seed = [a - b for a, b in zip(seen[best_of_all], seen[AGAINST], strict=True)]
     ends = interval(by_seed, least=resolution)
     assert ends is not None

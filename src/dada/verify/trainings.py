@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import torch
@@ -28,17 +28,24 @@ OnTraining = Callable[[str, float, int, int], None]
 
 @dataclass(frozen=True, kw_only=True)
 class Built(Setting):
-    """A setting whose networks come from a function."""
+    """A setting whose networks come from a function, and some of whose seeds have own images."""
 
     build: Callable[[int], nn.Module]
     model: str | nn.Module = ""
+    split_of: Mapping[int, Split] = field(default_factory=dict)  # by seed
 
     def network(self, seed: int) -> nn.Module:
         return self.build(seed)
 
+    def split_for(self, trial: Trial) -> Split:
+        return self.split_of.get(trial.seed, self.split)
+
 
 class Trainings:
-    """Call it with names and seeds: it trains what is not on disk yet, and gives all scores."""
+    """Call it with names and seeds: it trains what is not on disk yet, and gives all scores.
+
+    `measure` is the same, with images that `halves` draws for every seed, if it is given.
+    """
 
     def __init__(
         self,
@@ -51,9 +58,11 @@ class Trainings:
         total: int,
         run: RunLog | None,
         on_training: OnTraining | None,
+        halves: Callable[[int], Split] | None = None,
     ) -> None:
         assert split.test is None, "trainings are judged on the test images where there are some"
         self.setting = Built(split=split, build=build, device=device)
+        self.halves = halves
         self.settled, self.total, self.on_training = settled, total, on_training
         # On a CPU one: these are short, and a process takes seconds to start.
         self.at_once = at_once or at_once_for(device, split.image_size)
@@ -82,6 +91,15 @@ class Trainings:
                 self.at_once //= 2  # fewer share the card; those in progress begin again
         return {name: [found[self._trial(name, seed)] for seed in seeds] for name in names}
 
+    def measure(self, names: Sequence[str], seeds: Sequence[int]) -> dict[str, list[float]]:
+        shared = self.setting
+        if self.halves is not None:
+            self.setting = replace(shared, split_of={seed: self.halves(seed) for seed in seeds})
+        try:
+            return self(names, seeds)
+        finally:
+            self.setting = shared
+
     def _trial(self, name: str, seed: int) -> Trial:
         policy, config = self.settled[name]
         return Trial(name=name, policy=policy, config=config, seed=seed)
@@ -100,5 +118,5 @@ class Trainings:
     def _asked(self, trial: Trial) -> str:
         """A fingerprint of policy, settings and images."""
         policy = replace(trial.policy, provenance={}).to_json()
-        asked = [policy, asdict(trial.config), self.setting.split.fingerprint]
+        asked = [policy, asdict(trial.config), self.setting.split_for(trial).fingerprint]
         return hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:16]
