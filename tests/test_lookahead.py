@@ -407,7 +407,7 @@ def test_a_search_that_is_killed_while_it_looks_ahead_ends_as_one_that_was_not(
     facts = whole.policy.provenance["lookahead"]
     assert facts["runs"] == facts["policy_runs"] == 2
     assert set(facts["policy_loss"]) == {shape.name for shape in SHAPES}
-    assert min(facts["policy_loss"], key=lambda name: facts["policy_loss"][name]) == facts["shape"]
+    assert facts["policy_loss"][facts["shape"]] <= facts["policy_loss"][BROADEST.name]
     with pytest.raises(KeyboardInterrupt):
         searched(split, tmp_path / "run", on_lookahead=stop)
     assert Policy.load(tmp_path / "run").provenance.get("lookahead") is None

@@ -71,7 +71,6 @@ SHAPES = (
     Shape(0.5, None),
     Shape(1, MIDDLE, single=True, space="strength"),
     Shape(1, single=True, space="wide"),
-    Shape(1, space="wide"),
 )
 
 

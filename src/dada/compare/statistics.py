@@ -51,16 +51,23 @@ def student_quantile(probability: float, degrees: int) -> float:
 
 
 def interval(
-    values: Sequence[float], *, confidence: float = CONFIDENCE, least: float = 0.0
+    values: Sequence[float],
+    *,
+    confidence: float = CONFIDENCE,
+    least: float = 0.0,
+    deviates: float = 0.0,
 ) -> Interval | None:
-    """Student's interval of the mean, None for one value; never narrower than `least` each way."""
+    """Student's interval of the mean, None for one value; never narrower than `least` each way.
+
+    Values are taken to deviate by no less than `deviates`, though a few may agree by luck.
+    """
     count = len(values)
     if count < 2:
         return None
     middle = mean(values)
     deviation = math.sqrt(math.fsum((v - middle) ** 2 for v in values) / (count - 1))
     quantile = student_quantile(0.5 + confidence / 2, count - 1)
-    half = max(least, quantile * deviation / math.sqrt(count))
+    half = max(least, quantile * max(deviation, deviates) / math.sqrt(count))
     return middle - half, middle + half
 
 

@@ -48,10 +48,10 @@ __all__ = [
 FILE = "verification.json"
 # Seconds on a nominal machine after a search, unless the user says otherwise. On a CPU they would
 # be as long as the search again, so there one has to ask.
-BUDGET = {"cpu": 0.0, "cuda": 60.0}
+BUDGET = {"cpu": 0.0, "cuda": 50.0}
 # Of a training after a search. Longer ones show more of what a policy does: on reduced CIFAR-10 a
 # found policy was 2.5 points better than uniform after 1,250 steps (docs/search-study.md).
-STEPS = {"cpu": 400, "cuda": 1200}
+STEPS = {"cpu": 400, "cuda": 1000}
 
 
 def budget_for(asked: float | None, device: torch.device, *, usual: bool) -> float:
@@ -189,7 +189,7 @@ def verify(
         trainings,
         measure=trainings.measure,
         seed=seed,
-        resolution=100 / len(split.val),
+        images=len(split.val),
     )
     found = _verification(
         candidates,

@@ -5,12 +5,15 @@ reported comes from seeds that had no part in choosing: with s such a seed,
 
     d_s = score_s(best candidate) - score_s(uniform),    mean(d) +- t(0.975, n - 1) sd(d) / sqrt(n)
 
-and "better" is said only where that interval lies above zero. When no candidate is better than
-another this happens in 2.5% of all verifications, however many candidates there were.
+and "better" is said only where that interval lies above zero. A handful of differences may agree
+by luck, so sd(d) counts for no less than what judging N images leaves to chance. Then, when no
+candidate is better than another, "better" is said in less than 2.5% of all verifications, however
+many candidates there were.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -56,12 +59,12 @@ def decide(
     *,
     measure: Trainer | None = None,
     seed: int,
-    resolution: float,
+    images: int,
 ) -> Outcome:
     """Choose the best of `names` in rounds, then measure it against uniform on fresh seeds.
 
-    `measure` is how those are trained, if not as all others. `resolution` is what one judged image
-    is worth, in points: no interval is narrower each way.
+    `measure` is how those are trained, if not as all others. So many `images` judge; no interval is
+    narrower than one of them each way.
     """
     assert AGAINST in names and len(names) == plan.candidates
     scores: dict[str, list[float]] = {name: [] for name in names}
@@ -84,7 +87,8 @@ def decide(
     seeds = [seed_of(seed, "measuring", i) for i in range(plan.pairs)]
     seen = (measure or train)(left, seeds)
     by_seed = [a - b for a, b in zip(seen[best_of_all], seen[AGAINST], strict=True)]
-    ends = interval(by_seed, least=resolution)
+    by_chance = _deviation_by_chance(seen[best_of_all], seen[AGAINST], images)
+    ends = interval(by_seed, least=100 / images, deviates=by_chance)
     assert ends is not None
     # 3. Say what was seen, and no more.
     better = ends[0] > 0
@@ -102,6 +106,17 @@ def decide(
             for name, each in shown.items()
         ],
     )
+
+
+def _deviation_by_chance(one: Sequence[float], other: Sequence[float], images: int) -> float:
+    """How much the difference of two scores in percent varies, if only by which images judge.
+
+    Of two networks that are right about shares a and b of all images, independently of each other,
+    one alone is right about a (1 - b) + b (1 - a). Most are right about the same images, so this is
+    rather too much.
+    """
+    shares = [(a / 100, b / 100) for a, b in zip(one, other, strict=True)]
+    return 100 * math.sqrt(mean([a * (1 - b) + b * (1 - a) for a, b in shares]) / images)
 
 
 def _verdict(name: str, difference: float, ends: Interval, seeds: int) -> str:
