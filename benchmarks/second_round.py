@@ -1,0 +1,190 @@
+"""The second round of a search: what it may choose from, what it sees, and what is true.
+
+    python benchmarks/second_round.py JUDGED.json DATA --arms "1 0.5 2 any strength;..." [--out ...]
+
+JUDGED is what `judge.py` wrote for the same data: the scores of its searches are taken from there.
+An arm is `found`, the policy of the search itself, the name of a free policy, or one made of the
+scores, in five words:
+
+sharpness     a sub-policy is likelier by exp(sharpness x the sum of its operations' scores)
+probability   with which operations fire
+operations    in a sub-policy
+magnitude     of all of them: a number, any, weak (the lower half) or strong (the upper)
+space         strength, or wide: over TrivialAugment's ranges
+
+Two readings of every arm, search by search: *ahead*, the validation loss of each run as in the
+second round of a search (`dada.shapes`), and *truth*, the test accuracy of trainings on all images.
+As with `policy_shape.py`, the shapes that a search tries were chosen with such truths in sight; no
+search has seen them. What is in the file is not run again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import math
+import statistics
+from pathlib import Path
+from typing import Any
+
+import torch
+from judge import Sample
+from measure import machine, print_table
+
+from dada import Policy, baselines, models
+from dada.config import BASES, Base, TrainConfig
+from dada.data import load, split_off_validation
+from dada.engine import resolve_device
+from dada.lookahead import MOST_RUNS, Lookout
+from dada.policy import PolicyOp, SubPolicy
+from dada.space import SPACES, SearchSpace
+from dada.train import Job, at_once_for, train_many
+
+MAGNITUDES = {"any": (0.0, 1.0), "weak": (0.0, 0.5), "strong": (0.5, 1.0)}
+FIRST_SEED = 5000  # of trainings: the judge has others
+
+
+def policy_of(arm: str, searched: Policy) -> Policy:
+    words = arm.split()
+    if len(words) == 1:
+        return searched if arm == "found" else Policy.load(arm)
+    score = searched.provenance["lookahead"]["score"]
+    sharpness, probability, operations, magnitude, space = words
+    names = [op.name for op in SPACES[space].ops]
+    rows = list(itertools.combinations(names, int(operations)))
+    odds = [math.exp(float(sharpness) * sum(score[name] for name in row)) for row in rows]
+    often = float(probability)
+    strength = MAGNITUDES.get(magnitude) or float(magnitude)
+    subpolicies = (
+        SubPolicy(one / sum(odds), tuple(PolicyOp(name, often, strength) for name in row))
+        for one, row in zip(odds, rows, strict=True)
+    )
+    return Policy(tuple(subpolicies), space, "weighted")
+
+
+class Study:
+    """What all readings share."""
+
+    def __init__(self, asked: dict[str, Any], args: argparse.Namespace) -> None:
+        self.asked, self.args = asked, args
+        self.device = resolve_device("auto")
+        self.source = load(args.data, image_size=asked["image_size"])
+        self.base = BASES[asked["base"]] if asked["base"] else Base()
+        default = models.default_model(self.device.type, self.source.image_size)
+        self.model = asked["model"] or default
+        self.at_once = at_once_for(self.device, self.source.image_size)
+
+    def sample(self, search: int) -> Sample:
+        first = self.asked.get("first", 0)
+        own = search if self.asked.get("samples") else first
+        pool = bool(self.asked.get("pool"))
+        return Sample.drawn(self.source, self.asked["train"], own, pool=pool, suffix="")
+
+    def network(self, sample: Sample, seed: int) -> torch.nn.Module:
+        split = sample.whole
+        shape = split.num_classes, split.channels, split.image_size
+        return models.build(self.model, *shape, seed=seed)
+
+    def ahead(self, sample: Sample, search: int, arms: dict[str, Policy]) -> dict[str, list[float]]:
+        lookout = Lookout.over(
+            split_off_validation(sample.whole, 0.5, search),
+            TrainConfig(base=self.base),
+            exchange=True,
+            build=lambda seed: self.network(sample, seed),
+            trunk=baselines.uniform(SearchSpace.named("strength")),
+            seed=search,
+            device=self.device,
+        )
+        return lookout.see(arms, self.args.runs, file="", first=MOST_RUNS).loss
+
+    def truth(
+        self, sample: Sample, search: int, arms: dict[str, Policy], found: dict[str, list[float]]
+    ) -> None:
+        jobs, arm_of = [], {}
+        config = TrainConfig(
+            epochs=self.args.epochs or self.asked["epochs"],
+            batch_size=self.asked["batch_size"],
+            base=self.base,
+        )
+        for arm, policy in arms.items():
+            held = found.setdefault(arm, [])
+            for seed in range(len(held), self.args.trainings):
+                seed += FIRST_SEED + 100 * search
+                job = Job(
+                    split=sample.whole,
+                    model=self.network(sample, seed),
+                    policy=policy,
+                    config=config,
+                    seed=seed,
+                    device=self.device,
+                    judge=sample.test,
+                )
+                jobs.append(job)
+                arm_of[id(job)] = arm
+        for job, result in train_many(jobs, self.at_once):
+            found[arm_of[id(job)]].append(round(100 * result.scores.accuracy, 2))
+
+
+def table(searches: dict[str, Any]) -> list[dict[str, Any]]:
+    """Means over all searches that have a reading, and how many of them and trainings there are."""
+    arms = dict.fromkeys(arm for held in searches.values() for of in held.values() for arm in of)
+    rows = []
+    for arm in arms:
+        ahead = [
+            statistics.fmean(s["ahead"][arm]) for s in searches.values() if s["ahead"].get(arm)
+        ]
+        truth = [
+            statistics.fmean(s["truth"][arm]) for s in searches.values() if s["truth"].get(arm)
+        ]
+        trainings = sum(len(s["truth"].get(arm, [])) for s in searches.values())
+        row: dict[str, Any] = {"arm": arm, "searches": max(len(ahead), len(truth))}
+        row |= {"trainings": trainings}
+        row |= {"loss": statistics.fmean(ahead)} if ahead else {}
+        row |= {"accuracy": statistics.fmean(truth)} if truth else {}
+        rows.append(row)
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("judged", type=Path)
+    parser.add_argument("data")
+    parser.add_argument("--arms", required=True, help="with semicolons between")
+    parser.add_argument("--searches", default="0,1,2,3")
+    parser.add_argument("--runs", type=int, default=2, help="of looking ahead; 0: none")
+    parser.add_argument("--trainings", type=int, default=2, help="of every arm and search")
+    parser.add_argument("--epochs", type=int, help="of a training; those of the judge")
+    parser.add_argument("--out", type=Path)
+    args = parser.parse_args()
+    judged = json.loads(args.judged.read_text())
+    study = Study(judged["settings"], args)
+    found: dict[str, Any] = {"searches": {}}
+    if args.out and args.out.exists():
+        found = json.loads(args.out.read_text())
+
+    def save() -> None:
+        if args.out:
+            names = ("runs", "trainings", "epochs")
+            settings = {name: getattr(args, name) for name in names}
+            content = found | {"machine": machine(), "settings": settings}
+            content["table"] = table(found["searches"])
+            args.out.write_text(json.dumps(content, indent=1) + "\n")
+
+    for search in map(int, args.searches.split(",")):
+        searched = Policy.from_json(judged["searches"][f"dada {search}"]["policy"])
+        arms = {arm: policy_of(arm, searched) for arm in args.arms.split(";")}
+        sample = study.sample(search)
+        held = found["searches"].setdefault(str(search), {"ahead": {}, "truth": {}})
+        new = {arm: policy for arm, policy in arms.items() if arm not in held["ahead"]}
+        if args.runs and new:
+            held["ahead"] |= study.ahead(sample, search, new)
+            save()
+        study.truth(sample, search, arms, held["truth"])
+        save()
+        print(f"search {search} done", flush=True)
+    print_table(table(found["searches"]), ["arm", "searches", "trainings", "loss", "accuracy"])
+
+
+if __name__ == "__main__":
+    main()
