@@ -122,6 +122,9 @@ def search(
     preset: Annotated[str, typer.Option(help="dada or paper.")] = "dada",
     recipe: Recipe = None,
     estimator: Annotated[str | None, typer.Option(help="gumbel, relax, reinforce or rloo.")] = None,
+    space: Annotated[
+        str | None, typer.Option(help="Stay in: strength, wide; paper may be left for them.")
+    ] = None,
     exclude: Annotated[str, typer.Option(help="Operations to leave out: Invert,Solarize")] = "",
     draws: Annotated[str | None, typer.Option(help="A draw for every image, or batch.")] = None,
     views: Annotated[int | None, typer.Option(help="Views of every image in a step.")] = None,
@@ -134,11 +137,11 @@ def search(
     ] = False,
     lookahead: Annotated[
         float | None,
-        typer.Option(help="Seconds of looking ahead, roughly; default 64, GPU 76; 0: none."),
+        typer.Option(help="Seconds of looking ahead, roughly; default 80, GPU 76; 0: none."),
     ] = None,
     verify_budget: Annotated[
         float | None,
-        typer.Option(help="Seconds of short trainings that check the policy; default 0, GPU 60."),
+        typer.Option(help="Seconds of short trainings that check the policy; default 0, GPU 50."),
     ] = None,
     val: Annotated[
         str | None, typer.Option(help="Validation data; default: half is split off.")
@@ -182,6 +185,7 @@ def search(
             verify_budget=verify_budget,
             lookahead=lookahead,
             estimator=estimator,
+            space=space,
             exclude=tuple(filter(None, map(str.strip, exclude.split(",")))) or None,
             draws=draws,
             views=views,

@@ -35,7 +35,7 @@ MOST_POLICY_RUNS = 4  # of the second round: with more, hardly a policy is bette
 PRIOR_DEGREES = 4.0  # how many runs the typical error of all operations counts for
 OPERATIONS, POLICIES = "lookahead.json", "lookahead-policies.json"
 ANY, MIDDLE = (0.0, 1.0), 0.5
-SAME_OPERATIONS = ("paper", "strength", "wide")  # spaces that differ in what a magnitude means
+USUAL_SPACE = "paper"  # one that a user asks for is not left
 
 OnRun = Callable[[int, int], None]
 """(runs done, runs in all)"""
@@ -79,7 +79,7 @@ def shapes_for(found: SearchResult) -> tuple[Shape, ...]:
     """Those that the search has a use for, each once.
 
     One that learned no ranges of magnitudes keeps the numbers it has, and with them its space and
-    its combinations. A space of a user's own is not left.
+    its combinations.
     """
     learned = found.parameters.magnitude_distribution is not None
     shapes = []
@@ -102,7 +102,7 @@ def _space_of(shape: Shape, searched: SearchSpace) -> SearchSpace | None:
     together = 1 if shape.single else searched.ops_per_subpolicy
     if name == searched.name:
         return replace(searched, ops_per_subpolicy=together)
-    if searched.name not in SAME_OPERATIONS:
+    if searched.name != USUAL_SPACE:
         return None
     known = {op.name for op in searched.ops}
     kept = tuple(op for op in SPACES[name].ops if op.name in known)

@@ -147,7 +147,7 @@ def _forms(op: str, start: float, end: float) -> list[tuple[float, Transform]]:
         return [(1 / len(sides), _erase(side)) for side in sides]
     raise ValueError(
         f"op {op} cannot be exported to mmpretrain, which shifts by a part of the image, not by "
-        "pixels; use a policy of space 'paper' or 'strength'"
+        "pixels; use a policy of space 'paper' or 'strength', as of dada search --space strength"
     )
 
 
