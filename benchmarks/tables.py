@@ -258,11 +258,17 @@ def judge_table(data: str) -> str:
 def versions_table() -> str:
     """What the judge said of earlier searches, by the file that holds it."""
     versions = {
-        "digits-1b5129e": ("digits, one sample", "eight shapes; trainings tripled after a first look"),
+        "digits-1b5129e": (
+            "digits, one sample",
+            "eight shapes; trainings tripled after a first look",
+        ),
         "digits-one-sample": ("digits, the same", "scores of few runs shrunk more"),
         "digits-seven-shapes": ("digits, twelve samples", "four runs, other shapes"),
         "digits-six-shapes": ("digits, twelve others", "no shape both sharp and always at work"),
-        "digits": ("digits, the same twelve", "single and wide shapes, the broadest beaten in every run"),
+        "digits": (
+            "digits, the same twelve",
+            "single and wide shapes, the broadest beaten in every run",
+        ),
         "cifar10-1b5129e": ("CIFAR-10", "eight shapes"),
         "cifar10": ("CIFAR-10", "single and wide shapes, the broadest beaten in every run"),
         "rsscn7-ba8e53b": ("RSSCN7", "four runs, other shapes; three searches"),

@@ -493,3 +493,19 @@ def test_a_budget_is_not_for_several_processes_nor_negative(monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(ValueError, match="--verify-budget is for one process"):
         dada.search(verify_budget=10)
+
+
+def test_halves_that_a_user_gave_are_kept_in_verification(monkeypatch):
+    """Those that chance made are made anew for every fresh pair: it is given all images."""
+    given = []
+
+    def verify_searched(*_: object, whole: dada.data.Split | None, **__: object) -> None:
+        given.append(whole)
+        raise StopIteration
+
+    monkeypatch.setattr("dada.api.verify_searched", verify_searched)
+    for val_data in (None, some_digits(40)):
+        with pytest.raises(StopIteration):
+            verified_search(val_data=val_data, epochs=1)
+    by_chance, by_a_user = given
+    assert len(by_chance.train) == 120 and by_chance.val is None and by_a_user is None
