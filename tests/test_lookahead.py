@@ -77,6 +77,21 @@ def test_arms_of_several_spaces_share_a_run(split):
         }
 
 
+@pytest.mark.gpu
+def test_a_recorded_step_is_not_replayed_for_another_space(split):
+    """The operations of a space are part of what was recorded."""
+    wide, narrow = Policy.load("trivialaugment"), arms_of(SPACE)["Rotate"]
+    arms = {"narrow": narrow, "wide": wide, "narrow again": narrow}
+    seen = {}
+    for graph in (True, False):
+        run = a_run(split, arms)
+        job = replace(run.job, device=torch.device("cuda"), graph=graph)
+        [(_, scores)] = look_ahead([replace(run, job=job)])
+        seen[graph] = {name: each.loss for name, each in scores.items()}
+    assert seen[True] == pytest.approx(seen[False], rel=1e-4)
+    assert seen[True]["narrow"] == seen[True]["narrow again"] != seen[True]["wide"]
+
+
 def test_the_end_under_the_policy_of_the_beginning_is_a_plain_training(split):
     scores = ends(split, {"Rotate": arms_of(SPACE)["Rotate"], "uniform": UNIFORM})
     plain = train(
