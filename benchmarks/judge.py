@@ -46,7 +46,7 @@ from dada.config import BASES, Base, TrainConfig
 from dada.data import Part, Split, load, reduce, split_off_validation
 from dada.data.parts import TensorPart
 from dada.engine import resolve_device
-from dada.shapes import OPERATIONS
+from dada.shapes import OPERATIONS, POLICIES
 from dada.train import Job, at_once_for, train_many
 
 PRESETS: dict[str, dict[str, Any]] = {
@@ -114,12 +114,12 @@ class Judge:
                     out=run,
                     **PRESETS[name],
                 )
-                seen = run / OPERATIONS
-                ends = json.loads(seen.read_text()) if seen.exists() else None
+                ends = [json.loads(file.read_text()) for file in _rounds(run)]
             seconds = time.perf_counter() - begun
             # As text: a hundred sub-policies would make a thousand lines of the file.
             policy = json.dumps(json.loads(result.policy.to_json()))
-            held = {"policy": policy, "seconds": seconds, "lookahead": ends}
+            held = {"policy": policy, "seconds": seconds}
+            held |= dict(zip(("lookahead", "second_round"), ends, strict=False))
             self.found["searches"][f"{name} {seed}"] = held
             print(f"{name} {seed}: searched in {seconds:.0f} s", flush=True)
             self.save()
@@ -161,6 +161,11 @@ class Judge:
 
     def mean(self, name: str) -> float:
         return statistics.mean(self.found["accuracy"][name].values())
+
+
+def _rounds(run: Path) -> list[Path]:
+    """What a search wrote of its rounds of looking ahead."""
+    return [file for file in (run / OPERATIONS, run / POLICIES) if file.exists()]
 
 
 def units_of(found: dict[str, Any]) -> dict[str, list[float]]:

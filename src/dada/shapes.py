@@ -31,7 +31,7 @@ from dada.space import SPACES, SearchSpace
 
 BUDGET = {"cpu": 80.0, "cuda": 76.0}  # seconds on a nominal machine, of both rounds
 FIRST_ROUND = 0.625  # of it
-MOST_POLICY_RUNS = 4  # of the second round: with more, hardly a policy is better in every one
+MOST_POLICY_RUNS = 4  # of the second round: what is still too close to tell is worth no more
 PRIOR_DEGREES = 4.0  # how many runs the typical error of all operations counts for
 OPERATIONS, POLICIES = "lookahead.json", "lookahead-policies.json"
 ANY, MIDDLE = (0.0, 1.0), 0.5
@@ -62,7 +62,7 @@ class Shape:
 
 
 # After half a training a narrow policy looks better than it is, and one that changes images a lot
-# looks worse. So scores are not sharpened here, and the broadest has to be beaten in every run.
+# looks worse. So scores are not sharpened here, and the broadest is left only for a clear gain.
 BROADEST = Shape(1)
 USUAL = Shape(0.5)  # where there is no time for a second round
 SHAPES = (
@@ -242,15 +242,15 @@ def _in_shape(
 def chosen(policies: dict[str, Policy], seen: Seen) -> Policy:
     """The policy under which the validation loss was lowest, with what was seen of all.
 
-    The first of them, the broadest, unless another had a lower loss in every run.
+    The first of them, the broadest, unless another is better by more than the standard error.
     """
     loss = {name: statistics.fmean(each) for name, each in seen.loss.items()}
-    broadest = next(iter(policies))
-    better = [
-        name
-        for name, each in seen.loss.items()
-        if all(mine < its for mine, its in zip(each, seen.loss[broadest], strict=True))
-    ]
+    broadest, *others = policies
+    better = []
+    for name in others:
+        gains = [a - b for a, b in zip(seen.loss[broadest], seen.loss[name], strict=True)]
+        if statistics.fmean(gains) > statistics.stdev(gains) / math.sqrt(len(gains)):
+            better.append(name)
     policy = policies[min(better, key=lambda name: loss[name], default=broadest)]
     facts = policy.provenance["lookahead"] | {
         "policy_runs": seen.runs,
