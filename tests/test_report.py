@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import itertools
 import json
 import re
 import shlex
@@ -34,6 +35,7 @@ from dada.report.plots import line_chart, points, short, ticks
 from dada.report.repeat import loader_code, loop_code, search_command
 from dada.report.run import read_run
 from dada.runlog import RunLog, to_toml
+from dada.space import SPACES
 
 NASTY = ["<script>alert(1)</script>", "\"><img src=x onerror='alert(1)'>", "a & b", "$title ${x}"]
 VERIFIED = {
@@ -308,12 +310,21 @@ def test_a_strange_verification_breaks_nothing(tmp_path, key):
 
 
 def test_what_was_found_is_said_in_words(tmp_path):
-    # Where all operations start: two of fifteen at one half each, 6.7%.
+    # The mean of the fourteen operations that are allowed is 7.1%.
     words = page_of(make_run(tmp_path / "run")).words
     assert "Favoured: Rotate (42%), Cutout (30%), Color (28%)." in words
     assert "Avoided: " in words and "Invert" not in words.split("Avoided: ")[1].split(".")[0]
     level = page_of(make_run(tmp_path / "flat", policy=Policy.load("init"))).words
     assert "It stayed close to where it began" in level
+
+
+def test_favoured_means_more_often_than_others(tmp_path):
+    """However often operations fire: all of these do twice as often as where a search starts."""
+    pairs = itertools.combinations([op.name for op in SPACES["wide"].ops], 2)
+    alike = Policy.uniform([[(name, 1.0, (0.0, 1.0)) for name in pair] for pair in pairs], "wide")
+    words = page_of(make_run(tmp_path / "run", policy=alike)).words
+    assert "Favoured" not in words and "Avoided" not in words
+    assert "The tick marks their mean: 15.4%." in words
 
 
 # --- pictures -----------------------------------------------------------------------------------

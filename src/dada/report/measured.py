@@ -25,13 +25,23 @@ from dada.space import SPACES
 MOST_CLASSES = 24  # bars of single classes; of more, the two ends are shown
 
 
-def uniform_rate(run: Run) -> float | None:
-    """How often an operation is done where a search starts: K x 0.5 / O, all alike."""
-    per_subpolicy = number(run.search_settings.get("ops_per_subpolicy"))
-    if run.policy is None or per_subpolicy is None:
+def even_rate(run: Run) -> float | None:
+    """How often each operation would be done, were all that are allowed done alike."""
+    if run.policy is None:
         return None
     excluded = set(map(str, sequence(run.search_settings.get("exclude"))))
-    allowed = [op for op in SPACES[run.policy.space].ops if op.name not in excluded]
+    rates = [rate for name, rate in run.policy.op_probabilities().items() if name not in excluded]
+    return sum(rates) / len(rates) if rates else None
+
+
+def first_rate(run: Run) -> float | None:
+    """How often an operation is done where a search starts: K x 0.5 / O, all alike."""
+    per_subpolicy = number(run.search_settings.get("ops_per_subpolicy"))
+    space = SPACES.get(str(run.search_settings.get("space")))
+    if per_subpolicy is None or space is None:
+        return None
+    excluded = set(map(str, sequence(run.search_settings.get("exclude"))))
+    allowed = [op for op in space.ops if op.name not in excluded]
     return 0.5 * per_subpolicy / len(allowed) if allowed else None
 
 
@@ -42,27 +52,28 @@ def operations(run: Run) -> Html | None:
         return None
     shares = sorted(policy.op_probabilities().items(), key=lambda item: -item[1])
     history = {name: _rates(run, name) for name, _ in shares}
-    level = uniform_rate(run)
-    widest = max(shares[0][1], level or 0.0) or 1.0
-    top = max([widest, *(rate for rates in history.values() for rate in rates)])
+    even, first = even_rate(run), first_rate(run)
+    widest = shares[0][1] or 1.0
+    top = max([widest, first or 0.0, *(rate for rates in history.values() for rate in rates)])
     over_time = any(history.values())
     rows = join(
         fill(
             '<tr><th scope="row">$name</th><td class="wide">$bar</td><td class="num">$share</td>'
             '$time<td class="strength">$strength</td></tr>',
             name=name,
-            bar=bar(share / widest, None if level is None else level / widest),
+            bar=bar(share / widest, None if even is None else even / widest),
             share=f"{share:.1%}",
-            time=_over_time(name, history[name], top, level) if over_time else Html(""),
+            time=_over_time(name, history[name], top, first) if over_time else Html(""),
             strength=_strength(policy, name),
         )
         for name, share in shares
     )
     words = "Of all images, how many have each operation done to them."
-    if level is not None:
-        words += f" The tick marks where all began: {level:.1%}."
+    if even is not None:
+        words += f" The tick marks their mean: {even:.1%}."
     if over_time:
-        words += " The small curves run over the epochs of the search."
+        began = "" if first is None else f", from {first:.1%} each"
+        words += f" The small curves run over the epochs of the search{began}."
     seen = mapping(policy.provenance.get("lookahead"))
     verified = mapping(policy.provenance.get("verification"))
     if verified.get("chosen", "searched") == "searched":  # else this is not what it made

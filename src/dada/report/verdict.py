@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from dada.report.markup import Html, code_block, fill, join
-from dada.report.measured import own_name, uniform_rate
+from dada.report.measured import even_rate, own_name
 from dada.report.plots import Row, interval_plot, points
 from dada.report.repeat import data_argument
 from dada.report.run import Run, interval, mapping, number, sequence
 
-OFTEN, SELDOM = 1.25, 0.5  # times the rate at which all operations start
+OFTEN, SELDOM = 1.25, 0.5  # times the mean rate of all operations
 
 
 def verdict(run: Run) -> Html:
@@ -106,13 +106,13 @@ def found(run: Run) -> Html | None:
     policy = run.policy
     if policy is None:
         return None
-    level = uniform_rate(run)
+    even = even_rate(run)
     shares = sorted(policy.op_probabilities().items(), key=lambda item: -item[1])
     excluded = set(map(str, sequence(run.search_settings.get("exclude"))))
     lines = []
-    if level:
-        often = [f"{n} ({s:.0%})" for n, s in shares if s > OFTEN * level][:4]
-        seldom = [n for n, s in shares[::-1] if s < SELDOM * level and n not in excluded][:4]
+    if even:
+        often = [f"{n} ({s:.0%})" for n, s in shares if s > OFTEN * even][:4]
+        seldom = [n for n, s in shares[::-1] if s < SELDOM * even and n not in excluded][:4]
         if often:
             lines.append(f"Favoured: {', '.join(often)}.")
         if seldom:
