@@ -12,10 +12,10 @@ operations    in a sub-policy
 magnitude     of all of them: a number, any, weak (the lower half) or strong (the upper)
 space         strength, or wide: over TrivialAugment's ranges
 
-Two readings of every arm, search by search: *ahead*, the validation loss of each run as in the
-second round of a search (`dada.shapes`), and *truth*, the test accuracy of trainings on all images.
-As with `policy_shape.py`, the shapes that a search tries were chosen with such truths in sight; no
-search has seen them. What is in the file is not run again.
+Two readings of every arm, search by search: *ahead*, of those made of scores, the validation loss
+of each run as in the second round of a search (`dada.shapes`), and *truth*, the test accuracy of
+trainings on all images. As with `policy_shape.py`, the shapes that a search tries were chosen with
+such truths in sight; no search has seen them. What is in the file is not run again.
 """
 
 from __future__ import annotations
@@ -165,8 +165,7 @@ def main() -> None:
 
     def save() -> None:
         if args.out:
-            names = ("runs", "trainings", "epochs")
-            settings = {name: getattr(args, name) for name in names}
+            settings = {name: getattr(args, name) for name in ("runs", "epochs")}
             content = found | {"machine": machine(), "settings": settings}
             content["table"] = table(found["searches"])
             args.out.write_text(json.dumps(content, indent=1) + "\n")
@@ -176,7 +175,8 @@ def main() -> None:
         arms = {arm: policy_of(arm, searched) for arm in args.arms.split(";")}
         sample = study.sample(search)
         held = found["searches"].setdefault(str(search), {"ahead": {}, "truth": {}})
-        new = {arm: policy for arm, policy in arms.items() if arm not in held["ahead"]}
+        made = {arm: policy for arm, policy in arms.items() if " " in arm}
+        new = {arm: policy for arm, policy in made.items() if arm not in held["ahead"]}
         if args.runs and new:
             held["ahead"] |= study.ahead(sample, search, new)
             save()

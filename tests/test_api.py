@@ -509,3 +509,24 @@ def test_halves_that_a_user_gave_are_kept_in_verification(monkeypatch):
             verified_search(val_data=val_data, epochs=1)
     by_chance, by_a_user = given
     assert len(by_chance.train) == 120 and by_chance.val is None and by_a_user is None
+
+
+def test_images_that_cannot_be_parted_anew_are_verified_as_they_are(monkeypatch):
+    """Groups may fall so that a class is on one side; a finished search is not lost for that."""
+    judged_on = set()
+
+    def run_trials(setting, trials, at_once):
+        for trial in trials:
+            judged_on.add(setting.split_for(trial).fingerprint)
+            yield trial, {"accuracy": 0.5, "seconds": 0.0}
+
+    def refused(*_: object) -> None:
+        raise ValueError("in one group")
+
+    monkeypatch.setattr("dada.verify.trainings.run_trials", run_trials)
+    own = verified_search(epochs=1).policy.provenance["verification"]
+    assert len(judged_on) == own["seeds"] + (own["trainings"] > 2 * own["seeds"])
+    judged_on.clear()
+    monkeypatch.setattr("dada.verify.split_off_validation", refused)
+    facts = verified_search(epochs=1).policy.provenance["verification"]
+    assert facts["trainings"] == own["trainings"] and len(judged_on) == 1

@@ -89,7 +89,8 @@ def test_a_recorded_step_is_not_replayed_for_another_space(split):
         [(_, scores)] = look_ahead([replace(run, job=job)])
         seen[graph] = {name: each.loss for name, each in scores.items()}
     assert seen[True] == pytest.approx(seen[False], rel=1e-4)
-    assert seen[True]["narrow"] == seen[True]["narrow again"] != seen[True]["wide"]
+    assert seen[True]["narrow again"] == pytest.approx(seen[True]["narrow"], rel=1e-4)
+    assert abs(seen[True]["wide"] - seen[True]["narrow"]) > 1e-3
 
 
 def test_the_end_under_the_policy_of_the_beginning_is_a_plain_training(split):
@@ -250,12 +251,9 @@ def test_magnitudes_that_were_not_learned_stay():
     [
         (SearchSpace.named("strength"), {"space strength"}),  # it is the search's own
         (SearchSpace.named("wide"), {"space wide"}),
-        # Of these, one operation alone has wider ranges: too few to combine.
-        (
-            SearchSpace.named("paper").without(NAMES - {"Cutout", "Rotate"}),
-            {"combined operations, probability 1, any magnitude, space wide"},
-        ),
-        (SearchSpace.named("paper", ops_per_subpolicy=1), {"single operations"}),
+        # None of these has wider ranges.
+        (SearchSpace.named("paper").without(NAMES - {"Cutout", "Invert"}), {"space wide"}),
+        (SearchSpace.named("paper", ops_per_subpolicy=1), {"combined operations"}),
     ],
     ids=["strength", "wide", "few", "one at a time"],
 )
@@ -296,17 +294,21 @@ def test_the_shape_with_the_lowest_loss_is_taken():
 @pytest.mark.parametrize(
     ("gains", "leaves"),
     [
-        ([1.0, -0.1], False),  # of two runs, in one
-        ([0.1, 0.1], True),
-        ([1.0, 1.0, 1.0, -0.1], True),
-        ([1.0, 0.1, 0.1, -1.0], False),
-        ([-0.1, -0.1, -0.1, -0.1], False),
+        ([1.0, 1.2], True),
+        ([0.01, 0.01], False),  # others differ by more from run to run: these agree by luck
+        ([1.2, 0.8, 1.0, -0.1], True),
+        ([0.3, 0.1, 0.1, -0.3], False),
+        ([-1.0, -1.0, -1.0, -1.0], False),
     ],
 )
 def test_the_broadest_shape_is_left_for_a_gain_beyond_its_error(gains, leaves):
     policies = shaped(a_search(), losses({}, noise=0.1))
     other = SHAPES[2].name
-    loss = {name: [2.0 for _ in gains] for name in policies}
+    noise = torch.Generator().manual_seed(0)
+    loss = {
+        name: (2.5 + 0.1 * torch.randn(len(gains), generator=noise)).tolist() for name in policies
+    }
+    loss[BROADEST.name] = [2.0 for _ in gains]
     loss[other] = [2.0 - gain for gain in gains]
     policy = chosen(policies, Seen(loss=loss))
     assert policy.subpolicies == policies[other if leaves else BROADEST.name].subpolicies

@@ -315,7 +315,7 @@ def test_what_was_found_is_said_in_words(tmp_path):
     assert "Favoured: Rotate (42%), Cutout (30%), Color (28%)." in words
     assert "Avoided: " in words and "Invert" not in words.split("Avoided: ")[1].split(".")[0]
     level = page_of(make_run(tmp_path / "flat", policy=Policy.load("init"))).words
-    assert "It stayed close to where it began" in level
+    assert "No operation is done far more often" in level
 
 
 def test_favoured_means_more_often_than_others(tmp_path):

@@ -123,7 +123,7 @@ def search(
     recipe: Recipe = None,
     estimator: Annotated[str | None, typer.Option(help="gumbel, relax, reinforce or rloo.")] = None,
     space: Annotated[
-        str | None, typer.Option(help="Stay in: strength, wide; paper may be left for them.")
+        str | None, typer.Option(help="paper, strength or wide; only paper may be left.")
     ] = None,
     exclude: Annotated[str, typer.Option(help="Operations to leave out: Invert,Solarize")] = "",
     draws: Annotated[str | None, typer.Option(help="A draw for every image, or batch.")] = None,

@@ -1,18 +1,18 @@
 """From looking ahead to a policy, in two rounds.
 
-Letters: O operations, R runs, N sub-policies, K operations in each.
+Letters: O operations, P policies, R runs, N sub-policies, K operations in each.
 
 In the first round every arm is one operation alone. How much lower its validation loss is than that
 of the others is its score. In the second round the arms are whole policies made of these scores,
 in several shapes: how many operations an image gets, how often they fire, and how strongly. What
 operations do in company is seen only there, and how much augmentation is enough differs between
-data sets (docs/search-study.md). The shape with the lowest validation loss is taken.
+data sets (docs/search-study.md). The shape with the lowest validation loss is taken, if that is
+clearly lower than under the broadest.
 """
 
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -35,7 +35,7 @@ MOST_POLICY_RUNS = 4  # of the second round: what is still too close to tell is 
 PRIOR_DEGREES = 4.0  # how many runs the typical error of all operations counts for
 OPERATIONS, POLICIES = "lookahead.json", "lookahead-policies.json"
 ANY, MIDDLE = (0.0, 1.0), 0.5
-USUAL_SPACE = "paper"  # one that a user asks for is not left
+USUAL_SPACE = "paper"  # it alone may be left: others have been asked for
 
 OnRun = Callable[[int, int], None]
 """(runs done, runs in all)"""
@@ -86,9 +86,9 @@ def shapes_for(found: SearchResult) -> tuple[Shape, ...]:
     for shape in SHAPES:
         if shape.space == found.space.name:
             shape = replace(shape, space=None)
-        if found.space.ops_per_subpolicy == 1:
-            shape = replace(shape, single=False)
-        stays = shape.space is None and not shape.single
+        combines = found.space.ops_per_subpolicy > 1
+        shape = replace(shape, single=shape.single or not combines)
+        stays = shape.space is None and shape.single != combines
         if stays and not learned:
             shape = replace(shape, magnitude=None)
         if (stays or learned) and _space_of(shape, found.space) is not None:
@@ -193,7 +193,7 @@ def scores_of(seen: Seen, else_O: Tensor | None = None) -> Tensor:
 
 
 def _errors(noise_RO: Tensor) -> Tensor:
-    """Standard errors of the means: each operation's own few differences, drawn to the typical."""
+    """Standard errors of the means: each column's own few differences, drawn to the typical."""
     degrees = max(1, len(noise_RO) - 1)
     variance_O = noise_RO.square().sum(0) / degrees
     # The middle of few squares lies below their mean (Wilson and Hilferty).
@@ -244,14 +244,13 @@ def chosen(policies: dict[str, Policy], seen: Seen) -> Policy:
 
     The first of them, the broadest, unless another is better by more than the standard error.
     """
-    loss = {name: statistics.fmean(each) for name, each in seen.loss.items()}
-    broadest, *others = policies
-    better = []
-    for name in others:
-        gains = [a - b for a, b in zip(seen.loss[broadest], seen.loss[name], strict=True)]
-        if statistics.fmean(gains) > statistics.stdev(gains) / math.sqrt(len(gains)):
-            better.append(name)
-    policy = policies[min(better, key=lambda name: loss[name], default=broadest)]
+    loss_RP = torch.tensor([seen.loss[name] for name in policies], dtype=torch.float64).T
+    gain_RP = loss_RP[:, :1] - loss_RP
+    gain_P = gain_RP.mean(0)
+    clear_P = gain_P[1:] > _errors((gain_RP - gain_P)[:, 1:])
+    best = int((gain_P[1:] * clear_P).argmax()) + 1 if bool(clear_P.any()) else 0
+    loss = dict(zip(policies, loss_RP.mean(0).tolist(), strict=True))
+    policy = policies[list(policies)[best]]
     facts = policy.provenance["lookahead"] | {
         "policy_runs": seen.runs,
         "policy_loss": {name: round(each, 6) for name, each in loss.items()},

@@ -61,6 +61,10 @@ class Setting:
     def split_for(self, trial: Trial) -> Split:
         return self.split
 
+    @property
+    def decoded_bytes(self) -> int:
+        return self.split.decoded_bytes
+
     def job(self, trial: Trial) -> Job:
         from dada.train import Job
 
@@ -176,7 +180,7 @@ def _can_travel(setting: Setting, trials: Sequence[Trial], at_once: int) -> bool
     """Whether another process can have all it needs, and memory allows for the copies."""
     if any(trial.policy.space not in SHIPPED_SPACES for trial in trials):
         return False
-    if setting.split.decoded_bytes * at_once > MOST_BYTES_COPIED:
+    if setting.decoded_bytes * at_once > MOST_BYTES_COPIED:
         return False
     # A class written in the script that runs, or at a prompt, cannot be imported elsewhere.
     if any(type(part).__module__ == "__main__" for part in _modules(setting.model)):

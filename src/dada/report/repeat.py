@@ -16,6 +16,7 @@ from dada.report.run import Run, mapping
 
 FLAGS = (
     "estimator",
+    "space",
     "exclude",
     "draws",
     "views",

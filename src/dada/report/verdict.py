@@ -110,7 +110,7 @@ def found(run: Run) -> Html | None:
     shares = sorted(policy.op_probabilities().items(), key=lambda item: -item[1])
     excluded = set(map(str, sequence(run.search_settings.get("exclude"))))
     lines = []
-    if even:
+    if even is not None:
         often = [f"{n} ({s:.0%})" for n, s in shares if s > OFTEN * even][:4]
         seldom = [n for n, s in shares[::-1] if s < SELDOM * even and n not in excluded][:4]
         if often:
@@ -118,7 +118,7 @@ def found(run: Run) -> Html | None:
         if seldom:
             lines.append(f"Avoided: {', '.join(seldom)}.")
         if not lines:
-            lines.append("It stayed close to where it began: no operation is far from the others.")
+            lines.append("No operation is done far more often, or more seldom, than the others.")
     tiles = [("sub-policies", f"{len(policy.subpolicies)}")]
     if run.seconds is not None:
         tiles.append(("search", duration(run.seconds)))

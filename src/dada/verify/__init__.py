@@ -5,7 +5,8 @@ plan.py        which candidates, in which rounds, with how many seeds
 rounds.py      the rounds, the fresh pairs at the end, and what they allow to be said
 trainings.py   the trainings themselves, and what is on disk of them
 
-Everyone is trained on `split.train` and judged on `split.val`; the test images are not looked at.
+Everyone is trained on `split.train` and judged on `split.val`. Where chance parted those, the pairs
+that measure have halves of their own. The test images are not looked at.
 """
 
 from __future__ import annotations
@@ -49,8 +50,7 @@ FILE = "verification.json"
 # Seconds on a nominal machine after a search, unless the user says otherwise. On a CPU they would
 # be as long as the search again, so there one has to ask.
 BUDGET = {"cpu": 0.0, "cuda": 50.0}
-# Of a training after a search. Longer ones show more of what a policy does: on reduced CIFAR-10 a
-# found policy was 2.5 points better than uniform after 1,250 steps (docs/search-study.md).
+# Of a training after a search. Longer ones show more of what a policy does (docs/search-study.md).
 STEPS = {"cpu": 400, "cuda": 1000}
 
 
@@ -121,7 +121,10 @@ def verify_searched(
 
     def parted_anew(seed: int) -> Split:
         assert whole is not None
-        parted = split_off_validation(whole, config.val_fraction, seed)
+        try:
+            parted = split_off_validation(whole, config.val_fraction, seed)
+        except ValueError:  # its groups, in that order, leave a class on one side only
+            parted = split
         return replace(shorten(parted, usual, seed=seed)[0], test=None)
 
     candidates = {"searched": searched, **free_policies(space)}

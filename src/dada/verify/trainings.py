@@ -40,6 +40,10 @@ class Built(Setting):
     def split_for(self, trial: Trial) -> Split:
         return self.split_of.get(trial.seed, self.split)
 
+    @property
+    def decoded_bytes(self) -> int:
+        return sum(split.decoded_bytes for split in (self.split, *self.split_of.values()))
+
 
 class Trainings:
     """Call it with names and seeds: it trains what is not on disk yet, and gives all scores.
@@ -92,13 +96,17 @@ class Trainings:
         return {name: [found[self._trial(name, seed)] for seed in seeds] for name in names}
 
     def measure(self, names: Sequence[str], seeds: Sequence[int]) -> dict[str, list[float]]:
-        shared = self.setting
-        if self.halves is not None:
-            self.setting = replace(shared, split_of={seed: self.halves(seed) for seed in seeds})
-        try:
+        if self.halves is None:
             return self(names, seeds)
-        finally:
-            self.setting = shared
+        found: dict[str, list[float]] = {name: [] for name in names}
+        shared = self.setting
+        for first in range(0, len(seeds), self.at_once):
+            some = seeds[first : first + self.at_once]  # few halves are in memory at a time
+            self.setting = replace(shared, split_of={seed: self.halves(seed) for seed in some})
+            for name, scores in self(names, some).items():
+                found[name] += scores
+        self.setting = shared
+        return found
 
     def _trial(self, name: str, seed: int) -> Trial:
         policy, config = self.settled[name]
