@@ -476,7 +476,7 @@ def test_a_budget_that_allows_no_training_says_so(tmp_path):
 
 
 def test_the_default_preset_is_verified_on_a_card_and_the_papers_search_never(monkeypatch):
-    """As a card would have it: there the budget is 60 s."""
+    """As a card would have it: there the budget is 50 s."""
     assert verify.BUDGET == {"cpu": 0.0, "cuda": 50.0}
     monkeypatch.setitem(verify.BUDGET, "cpu", 0.01)
     facts = verified_search(verify_budget=None).policy.provenance["verification"]
