@@ -44,6 +44,7 @@ from dada.engine import resolve_device
 from dada.lookahead import Run, look_ahead, schedule
 from dada.policy import PolicyOp, SubPolicy
 from dada.scores import Scores
+from dada.space import SPACES
 from dada.train import Job
 
 SHAPES = (
@@ -55,15 +56,20 @@ READINGS = ("truth", "half", "ahead")
 AT_ONE_MAGNITUDE = ("init",)  # of another space than the shapes, so not looked ahead with
 
 
-def shaped(z: dict[str, float], shape: str) -> Policy:
-    sharpness, probability, strength = shape.split()
-    pairs = list(itertools.combinations(NAMES, 2))
-    weights = [math.exp(float(sharpness) * (z[a] + z[b])) for a, b in pairs]
-    rows = []
-    for pair, weight in zip(pairs, weights, strict=True):
-        steps = [PolicyOp(name, float(probability), STRENGTHS[strength]) for name in pair]
-        rows.append(SubPolicy(weight / sum(weights), tuple(steps)))
-    return Policy(tuple(rows), "strength", "weighted", {})
+def shaped(z: dict[str, float], shape: str, operations: int = 2, space: str = "strength") -> Policy:
+    """The policy of a shape; instead of one of the words, its strength may be a number."""
+    sharpness, probability, word = shape.split()
+    strength = STRENGTHS.get(word) or float(word)
+    rows = list(itertools.combinations((op.name for op in SPACES[space].ops), operations))
+    weights = [math.exp(float(sharpness) * sum(z[name] for name in row)) for row in rows]
+    subpolicies = (
+        SubPolicy(
+            weight / sum(weights),
+            tuple(PolicyOp(name, float(probability), strength) for name in row),
+        )
+        for row, weight in zip(rows, weights, strict=True)
+    )
+    return Policy(tuple(subpolicies), space, "weighted", {})
 
 
 def policies_of(losses: dict[str, list[float]], shapes: list[str]) -> dict[str, Policy]:

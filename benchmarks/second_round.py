@@ -21,27 +21,24 @@ such truths in sight; no search has seen them. What is in the file is not run ag
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
-import math
 import statistics
 from pathlib import Path
 from typing import Any
 
 import torch
-from judge import Sample
+from judge import Judge, Sample
 from measure import machine, print_table
+from policy_shape import shaped
 
 from dada import Policy, baselines, models
 from dada.config import BASES, Base, TrainConfig
 from dada.data import load, split_off_validation
 from dada.engine import resolve_device
 from dada.lookahead import MOST_RUNS, Lookout
-from dada.policy import PolicyOp, SubPolicy
-from dada.space import SPACES, SearchSpace
-from dada.train import Job, at_once_for, train_many
+from dada.space import SearchSpace
+from dada.train import at_once_for
 
-MAGNITUDES = {"any": (0.0, 1.0), "weak": (0.0, 0.5), "strong": (0.5, 1.0)}
 FIRST_SEED = 5000  # of trainings: the judge has others
 
 
@@ -49,18 +46,9 @@ def policy_of(arm: str, searched: Policy) -> Policy:
     words = arm.split()
     if len(words) == 1:
         return searched if arm == "found" else Policy.load(arm)
-    score = searched.provenance["lookahead"]["score"]
     sharpness, probability, operations, magnitude, space = words
-    names = [op.name for op in SPACES[space].ops]
-    rows = list(itertools.combinations(names, int(operations)))
-    odds = [math.exp(float(sharpness) * sum(score[name] for name in row)) for row in rows]
-    often = float(probability)
-    strength = MAGNITUDES.get(magnitude) or float(magnitude)
-    subpolicies = (
-        SubPolicy(one / sum(odds), tuple(PolicyOp(name, often, strength) for name in row))
-        for one, row in zip(odds, rows, strict=True)
-    )
-    return Policy(tuple(subpolicies), space, "weighted")
+    shape = f"{sharpness} {probability} {magnitude}"
+    return shaped(searched.provenance["lookahead"]["score"], shape, int(operations), space)
 
 
 class Study:
@@ -101,29 +89,23 @@ class Study:
     def truth(
         self, sample: Sample, search: int, arms: dict[str, Policy], found: dict[str, list[float]]
     ) -> None:
-        jobs, arm_of = [], {}
-        config = TrainConfig(
-            epochs=self.args.epochs or self.asked["epochs"],
-            batch_size=self.asked["batch_size"],
-            base=self.base,
+        epochs = self.args.epochs or self.asked["epochs"]
+        judge = Judge(
+            config=TrainConfig(epochs=epochs, batch_size=self.asked["batch_size"], base=self.base),
+            model=self.model,
+            device=self.device,
+            at_once=self.at_once,
+            found={"accuracy": {}},
+            out=None,
         )
-        for arm, policy in arms.items():
-            held = found.setdefault(arm, [])
-            for seed in range(len(held), self.args.trainings):
-                seed += FIRST_SEED + 100 * search
-                job = Job(
-                    split=sample.whole,
-                    model=self.network(sample, seed),
-                    policy=policy,
-                    config=config,
-                    seed=seed,
-                    device=self.device,
-                    judge=sample.test,
-                )
-                jobs.append(job)
-                arm_of[id(job)] = arm
-        for job, result in train_many(jobs, self.at_once):
-            found[arm_of[id(job)]].append(round(100 * result.scores.accuracy, 2))
+        wanted = [
+            (arm, policy, FIRST_SEED + 100 * search + number)
+            for arm, policy in arms.items()
+            for number in range(len(found.setdefault(arm, [])), self.args.trainings)
+        ]
+        judge.train(wanted, sample.whole, sample.test)
+        for arm, by_seed in judge.found["accuracy"].items():
+            found[arm] += [round(accuracy, 2) for accuracy in by_seed.values()]
 
 
 def table(searches: dict[str, Any]) -> list[dict[str, Any]]:

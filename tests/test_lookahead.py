@@ -452,12 +452,15 @@ def test_the_second_round_has_seeds_of_its_own(split, quick, tmp_path):
     assert numbers == [[0, 1], [MOST_RUNS + i for i in range(4)]]
 
 
+@pytest.mark.parametrize("together", [2, 1])
 def test_without_time_for_a_second_round_the_shape_is_the_usual(
-    split, quick, tmp_path, monkeypatch
+    split, quick, tmp_path, monkeypatch, together
 ):
     monkeypatch.setattr(shapes, "FIRST_ROUND", 1.0)
-    facts = searched(split, tmp_path / "run").policy.provenance["lookahead"]
-    assert facts["shape"] == USUAL.name and "policy_runs" not in facts
+    policy = searched(split, tmp_path / "run", ops_per_subpolicy=together).policy
+    facts = policy.provenance["lookahead"]
+    assert facts["shape"] == replace(USUAL, single=together == 1).name
+    assert "policy_runs" not in facts
 
 
 def test_without_time_for_two_runs_the_search_is_left_as_it_is(split, quick, tmp_path):

@@ -549,6 +549,21 @@ def test_every_fresh_pair_has_halves_of_its_own(split, candidates, monkeypatch):
     assert len(set().union(*(seen[seed] for seed in fresh["seeds"]))) == len(fresh["seeds"])
 
 
+def test_a_card_that_fills_while_measuring_loses_no_pair(split, candidates, asked, monkeypatch):
+    def run(setting, left, at_once):
+        if at_once > 1 and setting.split_of:  # not before: those that choose lower it, too
+            raise torch.cuda.OutOfMemoryError("full")
+        yield from ((trial, trials._train(setting, trial)) for trial in left)
+
+    monkeypatch.setattr("dada.verify.trainings.run_trials", run)
+    found = checked(split, candidates, trainings=40, at_once=3, halves=lambda _: split)
+    assert found.seeds > 4  # so that a second portion has several
+    assert found.trainings == len(asked) == len(set(asked))
+    assert (
+        len(found.rounds[-1]["scores"]["uniform"]) == found.seeds == len(found.rounds[-1]["seeds"])
+    )
+
+
 def test_processes_give_the_same_scores(split, candidates):
     """Two at once on a CPU means new processes; a network that can be sent there is needed."""
     build = models.small.Small

@@ -65,6 +65,7 @@ class Shape:
 # looks worse. So scores are not sharpened here, and the broadest is left only for a clear gain.
 BROADEST = Shape(1)
 USUAL = Shape(0.5)  # where there is no time for a second round
+# The first three fit every search.
 SHAPES = (
     BROADEST,
     USUAL,
@@ -146,8 +147,8 @@ def improved(
     operations = lookout.see(arms, first, file=OPERATIONS, on_run=ended)
     policies = shaped(found, operations)
     if not second:
-        usual = USUAL if USUAL in shapes_for(found) else replace(USUAL, magnitude=None)
-        return policies[usual.name]
+        _, usual, *_ = policies.values()
+        return usual
     # With seeds of their own: what chance did for an operation in training does not come again.
     seen = lookout.see(
         policies,

@@ -100,8 +100,9 @@ class Trainings:
             return self(names, seeds)
         found: dict[str, list[float]] = {name: [] for name in names}
         shared = self.setting
-        for first in range(0, len(seeds), self.at_once):
-            some = seeds[first : first + self.at_once]  # few halves are in memory at a time
+        few = self.at_once  # halves in memory at a time; a full card lowers the one, not the other
+        for first in range(0, len(seeds), few):
+            some = seeds[first : first + few]
             self.setting = replace(shared, split_of={seed: self.halves(seed) for seed in some})
             for name, scores in self(names, some).items():
                 found[name] += scores
