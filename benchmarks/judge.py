@@ -11,7 +11,8 @@ one's trainings.
     paper, relax      the paper's preset with its own estimator, likewise
     paper, gumbel     the same with Gumbel-Softmax
     uniform, init, trivialaugment, dada-cifar10
-                      as many trainings as all of one preset's searches have together
+                      as many trainings as all of one preset's searches have together, or
+                      `--free-trainings`
     randaugment       likewise, with n in 1, 2 and m in 0.3, 0.5, 0.7 chosen on validation images
 
 The difference to `dada` comes with Welch's 95% interval: the spread between searches on one side,
@@ -226,6 +227,7 @@ def main() -> None:
     parser.add_argument("--searches", type=int, default=4)
     parser.add_argument("--first", type=int, default=0, help="seed of the first search, sample")
     parser.add_argument("--trainings", type=int, default=3)
+    parser.add_argument("--free-trainings", type=int, help="of each free policy, on each sample")
     parser.add_argument("--presets", default=";".join(PRESETS))
     parser.add_argument("--samples", action="store_true", help="one of its own for every search")
     parser.add_argument("--pool", action="store_true", help="test on all that is not trained on")
@@ -264,7 +266,7 @@ def main() -> None:
     for sample in samples:
         free = {name: Policy.load(name) for name in FREE}
         free["randaugment"] = Policy.load(judge.best_randaugment(sample))
-        seeds = range(args.searches * args.trainings // len(samples))
+        seeds = range(args.free_trainings or args.searches * args.trainings // len(samples))
         wanted = [(n + sample.suffix, policy, s) for n, policy in free.items() for s in seeds]
         judge.train(wanted, sample.whole, sample.test)
     conclude(found)

@@ -14,8 +14,10 @@ space         strength, or wide: over TrivialAugment's ranges
 
 Two readings of every arm, search by search: *ahead*, of those made of scores, the validation loss
 of each run as in the second round of a search (`dada.shapes`), and *truth*, the test accuracy of
-trainings on all images. As with `policy_shape.py`, the shapes that a search tries were chosen with
-such truths in sight; no search has seen them. What is in the file is not run again.
+trainings on all images. *Rules*: where every search has all of what is compared, how much better
+than `uniform` those arms are that a rule of choosing would have taken. As with `policy_shape.py`,
+the shapes that a search tries were chosen with such truths in sight; no search has seen them. What
+is in the file is not run again.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,12 +33,14 @@ import torch
 from judge import Judge, Sample
 from measure import machine, print_table
 from policy_shape import shaped
+from torch import Tensor
 
 from dada import Policy, baselines, models
 from dada.config import BASES, Base, TrainConfig
 from dada.data import load, split_off_validation
 from dada.engine import resolve_device
 from dada.lookahead import MOST_RUNS, Lookout
+from dada.shapes import clearly_lowest
 from dada.space import SearchSpace
 from dada.train import at_once_for
 
@@ -128,6 +133,37 @@ def table(searches: dict[str, Any]) -> list[dict[str, Any]]:
     return rows
 
 
+BROADEST, UNIFORM = "1 1 2 any strength", "0 0.5 2 any strength"
+TRIED = (BROADEST, "1 0.5 2 any strength", "1 1 1 0.5 strength", "1 1 1 any wide")  # by a search
+Rule = Callable[[Tensor], int]
+RULES: dict[str, Rule] = {
+    "the broadest": lambda loss_RP: 0,
+    "the lowest loss": lambda loss_RP: int(loss_RP.mean(0).argmin()),
+    "the lowest, if clearly lower than the broadest": clearly_lowest,
+}
+
+
+def rules(searches: dict[str, Any]) -> list[dict[str, Any]]:
+    """How much better than `uniform` is what each rule takes, search by search."""
+    common = set.intersection(*({*s["ahead"]} & {*s["truth"]} for s in searches.values()))
+    if not common.issuperset((UNIFORM, *TRIED)):
+        return []
+    others = sorted(common - {BROADEST, UNIFORM})
+    rows = []
+    for among, arms in {"all of these": (BROADEST, *others), "those a search tries": TRIED}.items():
+        for rule, take in RULES.items():
+            gains, kept = [], 0
+            for held in searches.values():
+                loss_RP = torch.tensor([held["ahead"][arm] for arm in arms]).T
+                taken = arms[take(loss_RP)]
+                truth = {arm: statistics.fmean(held["truth"][arm]) for arm in (taken, UNIFORM)}
+                gains.append(truth[taken] - truth[UNIFORM])
+                kept += taken == BROADEST
+            row = {"rule": rule, "among": among, "broadest": kept, "n": len(gains)}
+            rows.append(row | {"minus_uniform": statistics.fmean(gains)})
+    return rows
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("judged", type=Path)
@@ -149,7 +185,7 @@ def main() -> None:
         if args.out:
             settings = {name: getattr(args, name) for name in ("runs", "epochs")}
             content = found | {"machine": machine(), "settings": settings}
-            content["table"] = table(found["searches"])
+            content |= {"table": table(found["searches"]), "rules": rules(found["searches"])}
             args.out.write_text(json.dumps(content, indent=1) + "\n")
 
     for search in map(int, args.searches.split(",")):

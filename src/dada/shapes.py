@@ -241,19 +241,21 @@ def _in_shape(
 
 
 def chosen(policies: dict[str, Policy], seen: Seen) -> Policy:
-    """The policy under which the validation loss was lowest, with what was seen of all.
-
-    The first of them, the broadest, unless another is better by more than the standard error.
-    """
+    """The policy that is taken, with what was seen of all; the first of them is the broadest."""
     loss_RP = torch.tensor([seen.loss[name] for name in policies], dtype=torch.float64).T
-    gain_RP = loss_RP[:, :1] - loss_RP
-    gain_P = gain_RP.mean(0)
-    clear_P = gain_P[1:] > _errors((gain_RP - gain_P)[:, 1:])
-    best = int((gain_P[1:] * clear_P).argmax()) + 1 if bool(clear_P.any()) else 0
     loss = dict(zip(policies, loss_RP.mean(0).tolist(), strict=True))
-    policy = policies[list(policies)[best]]
+    policy = policies[list(policies)[clearly_lowest(loss_RP)]]
     facts = policy.provenance["lookahead"] | {
         "policy_runs": seen.runs,
         "policy_loss": {name: round(each, 6) for name, each in loss.items()},
     }
     return replace(policy, provenance={**policy.provenance, "lookahead": facts})
+
+
+def clearly_lowest(loss_RP: Tensor) -> int:
+    """Which policy's loss is the lowest of those that beat the first by more than the standard
+    error; the first, where none does."""
+    gain_RP = loss_RP[:, :1] - loss_RP
+    gain_P = gain_RP.mean(0)
+    clear_P = gain_P[1:] > _errors((gain_RP - gain_P)[:, 1:])
+    return int((gain_P[1:] * clear_P).argmax()) + 1 if bool(clear_P.any()) else 0
