@@ -10,6 +10,7 @@ one's trainings.
     dada              the default preset, `--searches` seeds, `--trainings` trainings of each
     paper, relax      the paper's preset with its own estimator, likewise
     paper, gumbel     the same with Gumbel-Softmax
+    dada, steps only  the default preset without looking ahead, if `--presets` names it
     uniform, init, trivialaugment, dada-cifar10
                       as many trainings as all of one preset's searches have together, or
                       `--free-trainings`
@@ -54,8 +55,10 @@ PRESETS: dict[str, dict[str, Any]] = {
     "dada": {"preset": "dada"},
     "paper, relax": {"preset": "paper"},
     "paper, gumbel": {"preset": "paper", "estimator": "gumbel"},
+    "dada, steps only": {"preset": "dada", "lookahead": 0.0},
 }
-FREE = ("uniform", "init", "trivialaugment", "dada-cifar10")
+USUAL_PRESETS = ("dada", "paper, relax", "paper, gumbel")
+FREE = ("uniform", "init", "trivialaugment", "dada-cifar10", "randaugment")
 RANDAUGMENT = [f"randaugment:{n},{m}" for n in (1, 2) for m in (0.3, 0.5, 0.7)]
 CHOOSING = 2  # trainings of each RandAugment on half of the images
 
@@ -228,7 +231,8 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0, help="seed of the first search, sample")
     parser.add_argument("--trainings", type=int, default=3)
     parser.add_argument("--free-trainings", type=int, help="of each free policy, on each sample")
-    parser.add_argument("--presets", default=";".join(PRESETS))
+    parser.add_argument("--presets", default=";".join(USUAL_PRESETS))
+    parser.add_argument("--free", default=";".join(FREE), help="policies, with semicolons between")
     parser.add_argument("--samples", action="store_true", help="one of its own for every search")
     parser.add_argument("--pool", action="store_true", help="test on all that is not trained on")
     parser.add_argument("--out", type=Path)
@@ -264,8 +268,10 @@ def main() -> None:
             wanted = [(f"{name} search {search}", policy, seed) for seed in seeds]
             judge.train(wanted, sample.whole, sample.test)
     for sample in samples:
-        free = {name: Policy.load(name) for name in FREE}
-        free["randaugment"] = Policy.load(judge.best_randaugment(sample))
+        free = {}
+        for name in filter(None, args.free.split(";")):
+            best = judge.best_randaugment(sample) if name == "randaugment" else name
+            free[name] = Policy.load(best)
         seeds = range(args.free_trainings or args.searches * args.trainings // len(samples))
         wanted = [(n + sample.suffix, policy, s) for n, policy in free.items() for s in seeds]
         judge.train(wanted, sample.whole, sample.test)

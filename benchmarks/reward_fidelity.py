@@ -14,6 +14,8 @@ look ahead
           the second half of a training, repeated with each operation alone, as long as a search
           does it (dada.lookahead), on one half of the images, judged on the other, and exchanged;
           `--runs` of them; or, with `--judged`, those that the searches of `judge.py` made
+stand-in  the same with shrunken images and a small network, as a search does it where its own
+          would take too long (dada.stand_in)
 
 Spearman's rank correlation of each with the mean truth of all seeds, and between seeds. Every seed
 has its own images, halves and initial weights. What is already in the file is not run again.
@@ -49,6 +51,7 @@ from dada.search import read_steps, search_step
 from dada.search_state import SearchState
 from dada.shapes import arms_of
 from dada.space import SearchSpace
+from dada.stand_in import StandIn
 from dada.train import Job, train_many
 
 SPACE = SearchSpace.named("paper")
@@ -56,6 +59,7 @@ NAMES = [op.name for op in SPACE.ops]
 ANY: tuple[float, float] = (0.0, 1.0)
 QUARTERS = 4
 READINGS = ("accuracy", "loss")
+STAND_IN = "look ahead, loss, stand-in"
 UNIFORM = Policy.load("uniform")
 
 
@@ -236,6 +240,14 @@ def measure(
         seconds["look ahead"] = time.perf_counter() - begun
         yield
     begun = time.perf_counter()
+    if wanted("stand-in", STAND_IN):
+        small = StandIn.of(split, bench.base, seed, bench.device)
+        smaller = Bench(small.model, small.base, bench.device, bench.at_once, bench.batch)
+        by_arm = ahead(smaller, small.split, seed, args.runs, banded=False)["loss"]
+        found[STAND_IN] = {n: float(np.mean(by_arm[n])) for n in NAMES}
+        seconds["stand-in"] = time.perf_counter() - begun
+        yield
+    begun = time.perf_counter()
     if wanted("one", "one step, quarter 1"):
         for i, effects in enumerate(one_step(bench, split, seed, args.steps)):
             found[f"one step, quarter {i + 1}"] = dict(zip(NAMES, effects, strict=True))
@@ -259,6 +271,7 @@ SIGNALS = (
     *(f"one step, quarter {i + 1}" for i in range(QUARTERS)),
     *(f"{kind}, {reading}" for kind in ("short trainings", "look ahead") for reading in READINGS),
     *(f"look ahead, loss, {runs} runs" for runs in (2, 3)),  # a search makes 2 or 4 by default
+    STAND_IN,
 )
 
 

@@ -25,7 +25,7 @@ from dada.runlog import RunLog, check_run_path, read_log, read_summary, read_wei
 from dada.scores import Scores
 from dada.search import search as run_search
 from dada.search import try_step as searching_step
-from dada.shapes import OnRun, improved
+from dada.shapes import OnRun, improved, with_steps
 from dada.space import SearchSpace
 from dada.train import Job
 from dada.train import train as run_training
@@ -94,9 +94,7 @@ def search(
         assert chosen.search is not None
         given = {name: value for name, value in settings.items() if value is not None}
         config = replace(chosen.search, **given)
-    SearchSpace.named(
-        config.space, ops_per_subpolicy=config.ops_per_subpolicy, exclude=config.exclude
-    )
+    SearchSpace.of(config)
     wanted = None if chosen is None and settings.get("base") is None else config.base
     split, base = load_with_base(
         train_data, wanted, val_source=val_data, image_size=image_size, seed=seed
@@ -112,15 +110,16 @@ def search(
         config = _with_room(
             config, lambda fit: searching_step(split, network, fit, target), split.image_size
         )
+    # The search trains the network it is given; what comes after it begins with fresh ones.
+    pristine = copy.deepcopy(network) if isinstance(model, nn.Module) else None
+    shape = split.num_classes, split.channels, split.image_size
+    build = models.untrained(pristine or name, *shape)
+    config = with_steps(config, split, build, target)
     if on_start is not None:
         on_start(split, config, name)
     facts = _facts("search", train_data, image_size, split, name, seed, target)
     facts["val_source"] = None if val_data is None else _typed(val_data)
     facts |= {"recipe": recipe, "verify_budget": float(verify_budget) if verifies else None}
-    # The search trains the network it is given; what comes after it begins with fresh ones.
-    pristine = copy.deepcopy(network) if isinstance(model, nn.Module) else None
-    shape = split.num_classes, split.channels, split.image_size
-    build = models.untrained(pristine or name, *shape)
     with joined(target) as ranks, out_of_memory_named(config.batch_size, split.image_size):
         run = _open(out, resume, ranks, {**facts, "search": asdict(config)})
         if ranks.same(run is not None and run.finished):

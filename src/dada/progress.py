@@ -180,12 +180,15 @@ def _looked_ahead(policy: Policy) -> str:
     seen = policy.provenance["lookahead"]
     if seen is None:
         return "Looking ahead was left out: too long here. --lookahead SECONDS allows it."
+    words = f"Looking ahead scored the operations in {seen['runs']} runs"
+    if (small := seen.get("stand_in")) is not None:
+        height, width = small["image_size"]
+        words += f" (of {small['model']}, with images shrunk to {width}x{height}, to save time)"
     if "policy_runs" not in seen:
-        return f"Looking ahead scored the operations in {seen['runs']} runs."
+        return f"{words}."
     return (
-        f"Looking ahead scored the operations in {seen['runs']} runs and, of "
-        f"{len(seen['policy_loss'])} policies made of them, took in {seen['policy_runs']} more: "
-        f"{seen['shape']}."
+        f"{words} and, of {len(seen['policy_loss'])} policies made of them, took in "
+        f"{seen['policy_runs']} more: {seen['shape']}."
     )
 
 

@@ -38,9 +38,7 @@ class SearchState(nn.Module):
         self.precision = Precision.of(config.precision, device)
         elements = config.batch_size * split.channels * math.prod(split.image_size)
         self.lane = Lane(device, self.precision, seed, elements)
-        self.space = SearchSpace.named(
-            config.space, ops_per_subpolicy=config.ops_per_subpolicy, exclude=config.exclude
-        )
+        self.space = SearchSpace.of(config)
         self.model: nn.Module = channels_last(model.to(device), device)
         self.normalise = Normalise(*split.mean_std())
         self.learned = self.policy_parameters()

@@ -13,21 +13,23 @@ clearly lower than under the broadest.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from dada import baselines
-from dada.config import SearchConfig, TrainConfig
+from dada.config import Base, SearchConfig, TrainConfig
 from dada.data import Split
 from dada.evidence import LARGEST_SCORE, SCALE_IN_ERRORS, beyond_noise, bounded
 from dada.lookahead import MOST_RUNS, Lookout, Seen
 from dada.policy import Magnitude, Policy, PolicyOp, SubPolicy
 from dada.search import SearchResult
 from dada.space import SPACES, SearchSpace
+from dada.stand_in import StandIn
 
 BUDGET = {"cpu": 80.0, "cuda": 76.0}  # seconds on a nominal machine, of both rounds
 FIRST_ROUND = 0.625  # of it
@@ -112,6 +114,50 @@ def _space_of(shape: Shape, searched: SearchSpace) -> SearchSpace | None:
     return replace(SPACES[name], ops=kept, ops_per_subpolicy=together)
 
 
+def with_steps(
+    config: SearchConfig, split: Split, build: Callable[[int], nn.Module], device: torch.device
+) -> SearchConfig:
+    """Half of the steps where a stand-in will look ahead, if nothing else was asked for.
+
+    It decides nearly all then, and a step with images or a network of that size takes long.
+    """
+    if config.lookahead is not None or config.epochs is not None:
+        return config
+    space = SearchSpace.of(config)
+    look = _Look(space, config, device, {"exchange": False, "seed": 0})
+    _, runs = look.over(split, config.base, build, FIRST_ROUND)
+    return config if runs else replace(config, least_steps=config.least_steps // 2)
+
+
+@dataclass(frozen=True)
+class _Look:
+    """A first round over whatever images and network there are."""
+
+    space: SearchSpace
+    config: SearchConfig
+    device: torch.device
+    how: dict[str, Any]
+
+    @property
+    def budget(self) -> float:
+        asked = self.config.lookahead
+        return BUDGET[self.device.type] if asked is None else asked
+
+    def over(
+        self, split: Split, base: Base, build: Callable[[int], nn.Module], share: float
+    ) -> tuple[Lookout, int]:
+        """And how many runs take that share of the budget."""
+        lookout = Lookout.over(
+            split,
+            TrainConfig(base=base),
+            build=build,
+            trunk=baselines.uniform(self.space),
+            device=self.device,
+            **self.how,
+        )
+        return lookout, lookout.affordable(len(self.space.ops), share * self.budget)
+
+
 def improved(
     found: SearchResult,
     split: Split,
@@ -123,29 +169,25 @@ def improved(
     **how: Any,
 ) -> Policy:
     """The policy of a search after looking ahead; `how` are the other fields of `Lookout`."""
-    space = found.space
-    lookout = Lookout.over(
-        split,
-        TrainConfig(base=config.base),
-        build=build,
-        trunk=baselines.uniform(space),
-        device=device,
-        **how,
-    )
-    budget = BUDGET[device.type] if config.lookahead is None else config.lookahead
-    arms = arms_of(space)
-    first = lookout.affordable(len(arms), FIRST_ROUND * budget)
+    look = _Look(found.space, config, device, how)
+    lookout, first = look.over(split, config.base, build, FIRST_ROUND)
+    second = lookout.affordable(len(shapes_for(found)), (1 - FIRST_ROUND) * look.budget)
+    second, facts = min(second, MOST_POLICY_RUNS), {}
+    if not first:
+        # It knows which operations help. How much of them is enough is another matter for larger
+        # images and networks (docs/search-study.md), so there is no second round.
+        small = StandIn.of(split, config.base, how["seed"], device)
+        lookout, first = look.over(small.split, small.base, small.network, 1.0)
+        second, facts = 0, {"stand_in": small.facts}
     if not first:
         return replace(found.policy, provenance={**found.policy.provenance, "lookahead": None})
-    second = lookout.affordable(len(shapes_for(found)), (1 - FIRST_ROUND) * budget)
-    second = min(second, MOST_POLICY_RUNS)
 
     def ended(done: int) -> None:
         if on_run is not None:
             on_run(done, first + second)
 
-    operations = lookout.see(arms, first, file=OPERATIONS, on_run=ended)
-    policies = shaped(found, operations)
+    operations = lookout.see(arms_of(found.space), first, file=OPERATIONS, on_run=ended)
+    policies = shaped(found, operations, facts)
     if not second:
         _, usual, *_ = policies.values()
         return usual
@@ -203,8 +245,10 @@ def _errors(noise_RO: Tensor) -> Tensor:
     return (moderated_O / len(noise_RO)).sqrt()
 
 
-def shaped(found: SearchResult, operations: Seen) -> dict[str, Policy]:
-    """The policies of all shapes, by name.
+def shaped(
+    found: SearchResult, operations: Seen, facts: Mapping[str, Any] = MappingProxyType({})
+) -> dict[str, Policy]:
+    """The policies of all shapes, by name; `facts` of how they came about go with each.
 
     Where looking ahead cannot tell, an operation that the search saw do harm is believed to; of
     what helps, single steps know too little.
@@ -214,8 +258,8 @@ def shaped(found: SearchResult, operations: Seen) -> dict[str, Policy]:
     score = {op.name: round(s, 6) for op, s in zip(found.space.ops, score_O, strict=True)}
     policies = {}
     for shape in shapes_for(found):
-        facts = {"runs": operations.runs, "score": score, "shape": shape.name}
-        provenance = {**found.policy.provenance, "lookahead": facts}
+        seen = {**facts, "runs": operations.runs, "score": score, "shape": shape.name}
+        provenance = {**found.policy.provenance, "lookahead": seen}
         policies[shape.name] = _in_shape(found, score, shape, provenance)
     return policies
 

@@ -18,6 +18,7 @@ from itertools import combinations
 import torch
 from torch import Tensor
 
+from dada.config import SearchConfig
 from dada.ops import NO_OP, PAPER, WIDE, Op
 
 
@@ -163,6 +164,12 @@ class SearchSpace:
             raise ValueError(f"unknown space {name!r}; the spaces are {', '.join(SPACES)}")
         one_by_one = replace(SPACES[name], ops_per_subpolicy=1)
         return replace(one_by_one.without(exclude), ops_per_subpolicy=ops_per_subpolicy)
+
+    @classmethod
+    def of(cls, config: SearchConfig) -> SearchSpace:
+        """That of a search with these settings."""
+        together, exclude = config.ops_per_subpolicy, config.exclude
+        return cls.named(config.space, ops_per_subpolicy=together, exclude=exclude)
 
 
 SPACES: dict[str, SearchSpace] = {

@@ -79,6 +79,9 @@ def operations(run: Run) -> Html | None:
     if verified.get("chosen", "searched") == "searched":  # else this is not what it made
         if runs := number(seen.get("runs")):
             words += f" Looking ahead {runs:.0f} times then decided how likely each is."
+            if small := mapping(seen.get("stand_in")):
+                size = " x ".join(map(str, small.get("image_size") or ["?"]))
+                words += f" It did so with the network {small.get('model')} and images of {size}."
         if more := number(seen.get("policy_runs")):
             words += f" {more:.0f} times more chose between whole policies: {seen.get('shape')}."
     return section(

@@ -113,9 +113,7 @@ def verify_searched(
     `whole` are the images before chance parted them. The policy that is chosen keeps the search's
     provenance; `how` are the other arguments of `verify`.
     """
-    space = SearchSpace.named(
-        config.space, ops_per_subpolicy=config.ops_per_subpolicy, exclude=config.exclude
-    )
+    space = SearchSpace.of(config)
     usual = TrainConfig(base=config.base)
     short, training = shorten(split, usual, seed=seed, steps=STEPS[device.type])
 

@@ -1,0 +1,72 @@
+"""A stand-in for images and a network that are too large to look ahead with.
+
+Looking ahead asks which operations help, not how well a network can do. Shrunken images and a small
+network answer that about as well, and sooner (docs/search-study.md).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from dada import models
+from dada.config import Base
+from dada.data import Part, Split, reduce
+from dada.data.parts import TensorPart
+
+SIDE = {"cpu": 12, "cuda": 32}  # of a square with as many pixels
+IMAGES = {"cpu": 1000, "cuda": 4000}  # of each half: those on a disk have to be read first
+IMAGES_OF_A_CLASS = 10  # or so many, if that is more
+SMALLEST_SIDE = 4
+CHUNK = 100  # images that are held at their own size
+
+
+@dataclass(frozen=True, kw_only=True)
+class StandIn:
+    split: Split
+    base: Base  # what is done to every image, in pixels of the smaller ones
+    model: str
+
+    @classmethod
+    def of(cls, split: Split, base: Base, seed: int, device: torch.device) -> StandIn:
+        assert split.val is not None
+        height, width = split.image_size
+        scale = min(1.0, SIDE[device.type] / (height * width) ** 0.5)
+        size = _scaled(height, scale), _scaled(width, scale)
+        wanted = max(IMAGES[device.type], IMAGES_OF_A_CLASS * split.num_classes)
+
+        def shrunk(part: Part) -> TensorPart:
+            if len(part) > wanted:
+                part = reduce(replace(split, train=part, val=None), wanted, seed).train
+            images = []
+            for index_B in torch.arange(len(part)).split(CHUNK):
+                images_BCHW = F.interpolate(part.batch(index_B)[0].float(), size, mode="area")
+                images.append(images_BCHW.round().to(torch.uint8))
+            return TensorPart(torch.cat(images), part.labels_N.to(images[0].device))
+
+        return cls(
+            split=replace(split, train=shrunk(split.train), val=shrunk(split.val), test=None),
+            base=replace(
+                base,
+                crop=round(base.crop * scale),
+                cutout=round(base.cutout * scale),
+                resized_crop=False,  # needs the files
+            ),
+            model=models.default_model(device.type, size),
+        )
+
+    def network(self, seed: int) -> nn.Module:
+        split = self.split
+        shape = split.num_classes, split.channels, split.image_size
+        return models.build(self.model, *shape, seed=seed)
+
+    @property
+    def facts(self) -> dict[str, object]:
+        return {"image_size": list(self.split.image_size), "model": self.model}
+
+
+def _scaled(side: int, scale: float) -> int:
+    return side if scale == 1 else max(SMALLEST_SIDE, round(side * scale))
