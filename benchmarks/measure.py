@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import statistics
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from dada.runlog import versions
+
+RESULTS = Path(__file__).parent / "results"
 
 
 def timed(
@@ -61,3 +64,13 @@ def print_table(rows: Sequence[dict[str, Any]], columns: Sequence[str]) -> None:
     for line in table:
         print("  ".join(text.rjust(width) for text, width in zip(line, widths, strict=True)))
     print("machine:", ", ".join(f"{k} {v}" for k, v in machine().items() if v))
+
+
+def markdown(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    head, *body = ("| " + " | ".join(map(str, line)) + " |" for line in (columns, *rows))
+    return "\n".join([head, "|" + "---|" * len(columns), *body]) + "\n"
+
+
+def result_of(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((RESULTS / f"{name}.json").read_text())
+    return found

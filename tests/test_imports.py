@@ -40,7 +40,7 @@ FLOORS = (
         "tracking",
     },
     {"shapes"},
-    {"lookahead"},
+    {"lookahead", "stand_in"},
     {"search", "train"},
     {"short", "nominal"},
     {"pixel_effects", "scores"},

@@ -478,6 +478,10 @@ def test_without_time_for_two_runs_the_search_is_left_as_it_is(split, quick, tmp
         (None, "Looking ahead was left out: too long here"),
         ({"runs": 2}, "scored the operations in 2 runs."),
         (
+            {"runs": 2, "stand_in": {"image_size": [9, 16], "model": "small"}},
+            "in 2 runs (of small, with images shrunk to 16x9, to save time).",
+        ),
+        (
             {"runs": 3, "policy_runs": 2, "policy_loss": {"a": 1.0, "b": 2.0}, "shape": "a"},
             "scored the operations in 3 runs and, of 2 policies made of them, took in 2 more: a.",
         ),
