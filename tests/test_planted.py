@@ -146,7 +146,7 @@ CASES = {
 LARGE = ("rotated", "shifted")  # 16 pixels a side in place of 12
 
 
-def check(case: Case, seed: int, side: int) -> None:
+def check(case: Case, seed: int, side: int) -> dada.Policy:
     """What should rise is among the three likeliest operations, and twice as likely as the mean;
     what should fall is in the lower half, and half as likely; what should fade is less likely by a
     third: it does harm at some strengths only, so it may look like one that does nothing.
@@ -168,6 +168,7 @@ def check(case: Case, seed: int, side: int) -> None:
         assert ranked.index(name) >= 8 and rate[name] < usual / 2, seen
     for name in case.fade:
         assert rate[name] < 2 * usual / 3, seen
+    return policy
 
 
 # Of these, only one looks ahead: it triples the time.
@@ -184,3 +185,11 @@ def test_the_planted_answer_is_found(name):
 @pytest.mark.parametrize("name", CASES)
 def test_the_planted_answer_is_found_again(name, seed):
     check(CASES[name], seed, side=16 if name in LARGE else 12)
+
+
+@pytest.mark.looks_ahead
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["rotated", "shifted", "hues", "saturations"])
+def test_a_stand_in_finds_it_in_larger_images(name):
+    policy = check(CASES[name], seed=0, side=32)
+    assert "stand_in" in policy.provenance["lookahead"]
