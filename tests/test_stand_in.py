@@ -12,7 +12,7 @@ from dada import models
 from dada.config import BASES, Base, search_config
 from dada.data import Split, load, split_off_validation
 from dada.data.parts import TensorPart
-from dada.shapes import with_steps
+from dada.shapes import with_fewer_steps
 from dada.stand_in import IMAGES, IMAGES_OF_A_CLASS, SIDE, StandIn
 
 CPU = torch.device("cpu")
@@ -35,7 +35,7 @@ def test_images_have_as_many_pixels_as_a_small_square(size, shrunk):
     small = StandIn.of(of_size(*size), Base(), 0, CPU)
     assert small.split.image_size == small.split.val.image_size == shrunk
     assert small.model == "small"
-    assert small.network(0)(torch.zeros(2, 3, *shrunk)).shape == (2, 3)
+    assert small.build(0)(torch.zeros(2, 3, *shrunk)).shape == (2, 3)
 
 
 def test_an_image_keeps_what_it_shows_and_its_label():
@@ -113,4 +113,4 @@ def test_there_are_fewer_steps_where_it_decides(side, asked, least_steps, monkey
     split = of_size(side, side, 400)
     config = search_config("dada", **asked)
     network = models.untrained("small", 3, 3, (side, side))
-    assert with_steps(config, split, network, CPU).least_steps == least_steps
+    assert with_fewer_steps(config, split, network, CPU).least_steps == least_steps

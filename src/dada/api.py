@@ -25,7 +25,7 @@ from dada.runlog import RunLog, check_run_path, read_log, read_summary, read_wei
 from dada.scores import Scores
 from dada.search import search as run_search
 from dada.search import try_step as searching_step
-from dada.shapes import OnRun, improved, with_steps
+from dada.shapes import OnRun, improved, with_fewer_steps
 from dada.space import SearchSpace
 from dada.train import Job
 from dada.train import train as run_training
@@ -114,7 +114,7 @@ def search(
     pristine = copy.deepcopy(network) if isinstance(model, nn.Module) else None
     shape = split.num_classes, split.channels, split.image_size
     build = models.untrained(pristine or name, *shape)
-    config = with_steps(config, split, build, target)
+    config = with_fewer_steps(config, split, build, target)
     if on_start is not None:
         on_start(split, config, name)
     facts = _facts("search", train_data, image_size, split, name, seed, target)

@@ -13,9 +13,8 @@ clearly lower than under the broadest.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -114,7 +113,7 @@ def _space_of(shape: Shape, searched: SearchSpace) -> SearchSpace | None:
     return replace(SPACES[name], ops=kept, ops_per_subpolicy=together)
 
 
-def with_steps(
+def with_fewer_steps(
     config: SearchConfig, split: Split, build: Callable[[int], nn.Module], device: torch.device
 ) -> SearchConfig:
     """Half of the steps where a stand-in will look ahead, if nothing else was asked for.
@@ -124,38 +123,21 @@ def with_steps(
     if config.lookahead is not None or config.epochs is not None:
         return config
     space = SearchSpace.of(config)
-    look = _Look(space, config, device, {"exchange": False, "seed": 0})
-    _, runs = look.over(split, config.base, build, FIRST_ROUND)
+    lookout = _lookout(space, split, config.base, build, device, exchange=False, seed=0)
+    runs = lookout.affordable(len(space.ops), FIRST_ROUND * BUDGET[device.type])
     return config if runs else replace(config, least_steps=config.least_steps // 2)
 
 
-@dataclass(frozen=True)
-class _Look:
-    """A first round over whatever images and network there are."""
-
-    space: SearchSpace
-    config: SearchConfig
-    device: torch.device
-    how: dict[str, Any]
-
-    @property
-    def budget(self) -> float:
-        asked = self.config.lookahead
-        return BUDGET[self.device.type] if asked is None else asked
-
-    def over(
-        self, split: Split, base: Base, build: Callable[[int], nn.Module], share: float
-    ) -> tuple[Lookout, int]:
-        """And how many runs take that share of the budget."""
-        lookout = Lookout.over(
-            split,
-            TrainConfig(base=base),
-            build=build,
-            trunk=baselines.uniform(self.space),
-            device=self.device,
-            **self.how,
-        )
-        return lookout, lookout.affordable(len(self.space.ops), share * self.budget)
+def _lookout(
+    space: SearchSpace,
+    split: Split,
+    base: Base,
+    build: Callable[[int], nn.Module],
+    device: torch.device,
+    **how: Any,
+) -> Lookout:
+    training, trunk = TrainConfig(base=base), baselines.uniform(space)
+    return Lookout.over(split, training, build=build, trunk=trunk, device=device, **how)
 
 
 def improved(
@@ -169,16 +151,20 @@ def improved(
     **how: Any,
 ) -> Policy:
     """The policy of a search after looking ahead; `how` are the other fields of `Lookout`."""
-    look = _Look(found.space, config, device, how)
-    lookout, first = look.over(split, config.base, build, FIRST_ROUND)
-    second = lookout.affordable(len(shapes_for(found)), (1 - FIRST_ROUND) * look.budget)
-    second, facts = min(second, MOST_POLICY_RUNS), {}
-    if not first:
+    space, arms = found.space, arms_of(found.space)
+    budget = BUDGET[device.type] if config.lookahead is None else config.lookahead
+    lookout = _lookout(space, split, config.base, build, device, **how)
+    first, facts = lookout.affordable(len(arms), FIRST_ROUND * budget), {}
+    if first:
+        second = lookout.affordable(len(shapes_for(found)), (1 - FIRST_ROUND) * budget)
+        second = min(second, MOST_POLICY_RUNS)
+    else:
         # It knows which operations help. How much of them is enough is another matter for larger
         # images and networks (docs/search-study.md), so there is no second round.
         small = StandIn.of(split, config.base, how["seed"], device)
-        lookout, first = look.over(small.split, small.base, small.network, 1.0)
-        second, facts = 0, {"stand_in": small.facts}
+        lookout = _lookout(space, small.split, small.base, small.build, device, **how)
+        first, second = lookout.affordable(len(arms), budget), 0
+        facts = {"stand_in": small.facts}
     if not first:
         return replace(found.policy, provenance={**found.policy.provenance, "lookahead": None})
 
@@ -186,8 +172,8 @@ def improved(
         if on_run is not None:
             on_run(done, first + second)
 
-    operations = lookout.see(arms_of(found.space), first, file=OPERATIONS, on_run=ended)
-    policies = shaped(found, operations, facts)
+    operations = lookout.see(arms, first, file=OPERATIONS, on_run=ended)
+    policies = shaped(found, operations, **facts)
     if not second:
         _, usual, *_ = policies.values()
         return usual
@@ -245,9 +231,7 @@ def _errors(noise_RO: Tensor) -> Tensor:
     return (moderated_O / len(noise_RO)).sqrt()
 
 
-def shaped(
-    found: SearchResult, operations: Seen, facts: Mapping[str, Any] = MappingProxyType({})
-) -> dict[str, Policy]:
+def shaped(found: SearchResult, operations: Seen, **facts: Any) -> dict[str, Policy]:
     """The policies of all shapes, by name; `facts` of how they came about go with each.
 
     Where looking ahead cannot tell, an operation that the search saw do harm is believed to; of

@@ -6,6 +6,7 @@ network answer that about as well, and sooner (docs/search-study.md).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
@@ -58,10 +59,11 @@ class StandIn:
             model=models.default_model(device.type, size),
         )
 
-    def network(self, seed: int) -> nn.Module:
+    @property
+    def build(self) -> Callable[[int], nn.Module]:
         split = self.split
         shape = split.num_classes, split.channels, split.image_size
-        return models.build(self.model, *shape, seed=seed)
+        return models.untrained(self.model, *shape)
 
     @property
     def facts(self) -> dict[str, object]:
