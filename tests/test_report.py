@@ -523,9 +523,7 @@ def test_a_network_or_data_of_ones_own_is_named_as_such():
         "search": asdict(SearchConfig()),
     }
     code = search_command(config, "run")
-    assert (
-        code is not None and "your_data,  # 'birds'" in code and "your_network,  # a MyNet" in code
-    )
+    assert code is not None and "your_data,  # birds" in code and "your_network,  # a MyNet" in code
     compile(code, "code", "exec")
     command = search_command({**config, "model": "small", "source": "my birds"}, "run")
     assert command is not None and parsed(command)["data"] == "my birds"

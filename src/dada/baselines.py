@@ -8,6 +8,7 @@ from typing import Any
 from dada.config import Base
 from dada.ops import Op
 from dada.policy import Policy, PolicyOp, SubPolicy
+from dada.safe_text import quoted
 from dada.space import SearchSpace
 
 # Side of the images each of AutoAugment's policies was searched on.
@@ -167,9 +168,9 @@ def _randaugment_settings(settings: str, name: str) -> tuple[int, float]:
         num_ops, strength = int(num_ops_text), float(strength_text)
     except ValueError:
         raise ValueError(
-            f"{name!r}: write randaugment:n,m such as randaugment:2,0.5 "
+            f"{quoted(name)}: write randaugment:n,m such as randaugment:2,0.5 "
             "(n operations at strength m in 0..1)"
         ) from None
     if num_ops not in (1, 2, 3) or not 0 <= strength <= 1:
-        raise ValueError(f"{name!r}: n should be 1, 2 or 3 and m in 0..1")
+        raise ValueError(f"{quoted(name)}: n should be 1, 2 or 3 and m in 0..1")
     return num_ops, strength

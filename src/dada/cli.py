@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 import dada
+from dada.console import console, echo, encode_anything
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -49,14 +48,9 @@ Resume = Annotated[bool, typer.Option(help="Continue a run that was interrupted.
 Track = Annotated[str, typer.Option(help="Also log to tensorboard, wandb, mlflow.")]
 
 
-def _console() -> Console:
-    """Under torchrun only the first process speaks."""
-    return Console(quiet=os.environ.get("RANK", "0") != "0")
-
-
 def _version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"dada {dada.__version__}")
+        print(f"dada {dada.__version__}")
         raise typer.Exit
 
 
@@ -88,11 +82,11 @@ def show(
     from dada.show import print_policy, write_sheet
 
     loaded = dada.Policy.load(policy)
-    print_policy(loaded, Console())
+    print_policy(loaded, console())
     if image is None and data is not None:
         image = Path("policy.png")
     if image is not None:
-        typer.echo(f"wrote {write_sheet(loaded, image, data, run=policy)}")
+        echo(f"wrote {write_sheet(loaded, image, data, run=policy)}")
 
 
 @app.command(epilog="Example: dada apply dada-cifar10 photos augmented --copies 4")
@@ -108,11 +102,11 @@ def apply(
 
     outcome = apply_to_folder(dada.Policy.load(policy), source, target, copies=copies, seed=seed)
     for line in outcome.converted:
-        typer.echo(f"converted {line}", err=True)
+        echo(f"converted {line}", error=True)
     for line in outcome.skipped:
-        typer.echo(f"skipped {line}", err=True)
+        echo(f"skipped {line}", error=True)
     summary = f"wrote {outcome.written} files from {outcome.images} images to {target}"
-    typer.echo(f"{summary}, skipped {len(outcome.skipped)}" if outcome.skipped else summary)
+    echo(f"{summary}, skipped {len(outcome.skipped)}" if outcome.skipped else summary)
 
 
 @app.command(epilog="Example: dada search photos/ --out runs/photos")
@@ -161,8 +155,8 @@ def search(
     from dada.progress import SearchProgress, print_result
     from dada.tracking import tracker
 
-    console = _console()
-    progress = SearchProgress(console)
+    screen = console()
+    progress = SearchProgress(screen)
     out = out or Path("runs") / f"search-{Path(data or 'digits').name.replace(':', '-')}"
     tracked = tracker(track, out)
     try:
@@ -199,7 +193,7 @@ def search(
     finally:
         progress.stop()
         tracked.close()
-    print_result(result, console)
+    print_result(result, screen)
 
 
 @app.command(epilog="Example: dada train photos/ --policy runs/search-photos --model resnet50")
@@ -232,8 +226,8 @@ def train(
     from dada.progress import TrainProgress, print_trained
     from dada.tracking import tracker
 
-    console = _console()
-    progress = TrainProgress(console)
+    screen = console()
+    progress = TrainProgress(screen)
     out = out or Path("runs") / f"train-{Path(data or 'digits').name.replace(':', '-')}"
     tracked = tracker(track, out)
     try:
@@ -260,7 +254,7 @@ def train(
     finally:
         progress.stop()
         tracked.close()
-    print_trained(trained, console)
+    print_trained(trained, screen)
 
 
 @app.command(epilog="Example: dada compare photos/ --policies runs/photos,uniform,none --seeds 5")
@@ -295,9 +289,9 @@ def compare(
     from dada.compare import split_names
     from dada.compare.view import CompareProgress, print_comparison
 
-    console = _console()
+    screen = console()
     out = out or Path("runs") / f"compare-{Path(data or 'digits').name.replace(':', '-')}"
-    progress = CompareProgress(console, out)
+    progress = CompareProgress(screen, out)
     try:
         comparison = run_comparison(
             data,
@@ -319,7 +313,7 @@ def compare(
         )
     finally:
         progress.stop()
-    print_comparison(comparison, console, out)
+    print_comparison(comparison, screen, out)
 
 
 @app.command(epilog="Example: dada report runs/photos")
@@ -332,7 +326,7 @@ def report(
     """Write report.html: a page about a run, whole in one file."""
     from dada.report import write_report
 
-    typer.echo(f"wrote {write_report(run, comparison)}")
+    echo(f"wrote {write_report(run, comparison)}")
 
 
 @app.command(epilog="Example: dada doctor")
@@ -341,7 +335,7 @@ def doctor() -> None:
     from dada.doctor import examine, print_findings, usable
 
     findings = examine()
-    print_findings(findings, Console())
+    print_findings(findings, console())
     raise typer.Exit(0 if usable(findings) else 1)
 
 
@@ -359,7 +353,7 @@ def export(
     """Write a policy as a file that runs in another library, without this package."""
     from dada.export import export_file
 
-    typer.echo(f"wrote {export_file(dada.Policy.load(policy), to, out, force=force)}")
+    echo(f"wrote {export_file(dada.Policy.load(policy), to, out, force=force)}")
 
 
 @app.command("import", epilog="Example: dada import imagenet --from torchvision")
@@ -376,18 +370,19 @@ def import_(
     names = tuple(filter(None, map(str.strip, drop.split(","))))
     policy = import_file(file, source, out, drop=names, force=force)
     for line in policy.provenance.get("approximations", ()):
-        typer.echo(f"approximated: {line}", err=True)
-    typer.echo(f"wrote {out}: {len(policy.subpolicies)} sub-policies, space {policy.space}")
+        echo(f"approximated: {line}", error=True)
+    echo(f"wrote {out}: {len(policy.subpolicies)} sub-policies, space {policy.space}")
 
 
 def main() -> None:
     """Errors a user can cause: one line, exit code 2; --debug gives the traceback."""
     # Before or after the name of the command: a person adds it where the line ends.
     arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
+    encode_anything()
     try:
         app(arguments)
     except (ValueError, OSError) as error:
         if "--debug" in sys.argv:
             raise
-        print(f"dada: {error}", file=sys.stderr)
+        echo(f"dada: {error}", error=True)
         sys.exit(2)

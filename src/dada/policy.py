@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dada.runlog import write_text
+from dada.safe_text import printable, quoted
 from dada.space import SPACES
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ Magnitude = float | tuple[float, float]
 
 def _number(value: Any, where: str) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
-        raise ValueError(f"{where} should be a number in 0..1, got {value!r}")
+        raise ValueError(f"{where} should be a number in 0..1, got {quoted(value)}")
     return float(value)
 
 
@@ -48,7 +49,9 @@ class PolicyOp:
         object.__setattr__(self, "probability", _number(self.probability, "probability"))
         if isinstance(self.magnitude, (list, tuple)):
             if len(self.magnitude) != 2:
-                raise ValueError(f"magnitude should be a number or [low, high]: {self.magnitude!r}")
+                raise ValueError(
+                    f"magnitude should be a number or [low, high]: {quoted(self.magnitude)}"
+                )
             low, high = (_number(end, "magnitude") for end in self.magnitude)
             if low > high:
                 raise ValueError(f"magnitude [low, high] should rise, got {[low, high]}")
@@ -89,10 +92,12 @@ class Policy:
     def __post_init__(self) -> None:
         object.__setattr__(self, "subpolicies", tuple(self.subpolicies))
         if not isinstance(self.space, str) or self.space not in SPACES:
-            raise ValueError(f"space should be one of {', '.join(SPACES)}, got {self.space!r}")
+            raise ValueError(
+                f"space should be one of {', '.join(SPACES)}, got {quoted(self.space)}"
+            )
         if self.sampling not in SAMPLINGS:
             raise ValueError(
-                f"sampling should be one of {', '.join(SAMPLINGS)}, got {self.sampling!r}"
+                f"sampling should be one of {', '.join(SAMPLINGS)}, got {quoted(self.sampling)}"
             )
         for i, subpolicy in enumerate(self.subpolicies):
             for j, step in enumerate(subpolicy.ops):
@@ -158,7 +163,7 @@ class Policy:
         shipped = _published()
         if str(source) not in shipped:
             raise ValueError(
-                f"no policy {str(source)!r}: neither a file, nor a run directory, nor one of "
+                f"no policy {quoted(str(source))}: neither a file, nor a run directory, nor one of "
                 f"{', '.join(names())}"
             )
         return cls.uniform(shipped[str(source)], name=str(source), published=True)
@@ -177,11 +182,11 @@ class Policy:
         version = content.get("version")
         if isinstance(version, int) and version > VERSION:
             raise ValueError(
-                f"version {version} is newer than this program reads ({VERSION}); "
+                f"version {quoted(version)} is newer than this program reads ({VERSION}); "
                 "pip install --upgrade dada-augment"
             )
         if version != VERSION or isinstance(version, bool):
-            raise ValueError(f"version should be {VERSION}, got {version!r}")
+            raise ValueError(f"version should be {VERSION}, got {quoted(version)}")
         fields = _fields(
             content, "", required=("format", "version", "space", "sampling", "subpolicies")
         )
@@ -312,7 +317,7 @@ def _in_paper_space(step: PolicyOp) -> list[PolicyOp]:
 def _fields(entry: Any, where: str, *, required: tuple[str, ...]) -> dict[str, Any]:
     """The entry's fields, every required one there and none that is unknown."""
     if not isinstance(entry, dict):
-        raise ValueError(f"{where} should be an object, got {entry!r}")
+        raise ValueError(f"{where} should be an object, got {quoted(entry)}")
     prefix = f"{where}." if where else ""
     optional = () if where else ("provenance",)
     for name in required:
@@ -320,7 +325,7 @@ def _fields(entry: Any, where: str, *, required: tuple[str, ...]) -> dict[str, A
             raise ValueError(f"{prefix}{name} is missing")
     for name in entry:
         if name not in (*required, *optional):
-            raise ValueError(f"{prefix}{name} is not a field of this format")
+            raise ValueError(f"{prefix}{printable(name)} is not a field of this format")
     return entry
 
 
@@ -333,7 +338,7 @@ def _read_subpolicy(entry: Any, where: str) -> SubPolicy:
         here = f"{where}.ops[{j}]"
         values = _fields(step, here, required=("op", "probability", "magnitude"))
         if not isinstance(values["op"], str):
-            raise ValueError(f"{here}.op should be a name, got {values['op']!r}")
+            raise ValueError(f"{here}.op should be a name, got {quoted(values['op'])}")
         try:
             steps.append(PolicyOp(**values))
         except ValueError as error:

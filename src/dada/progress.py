@@ -15,6 +15,7 @@ from dada.api import Result, Trained
 from dada.config import SearchConfig, TrainConfig
 from dada.data import Split
 from dada.policy import Policy
+from dada.safe_text import shell_word
 from dada.show import bar
 
 SHOWN = 10  # sub-policies in the closing table
@@ -218,4 +219,5 @@ def _print_files(out: Path, console: Console) -> None:
         ("config.toml", "the settings"),
     ):
         console.print(f"  {out / name}  {what}", highlight=False, markup=False)
-    console.print(f"next:  dada show {out} --image {out}/policy.png", highlight=False, markup=False)
+    command = f"dada show {shell_word(out)} --image {shell_word(out / 'policy.png')}"
+    console.print(f"next:  {command}", highlight=False, markup=False)

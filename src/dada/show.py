@@ -16,6 +16,7 @@ from dada.augment import on_pictures
 from dada.policy import Policy, SubPolicy
 from dada.report.gallery import in_words
 from dada.report.samples import read_samples
+from dada.safe_text import printable
 
 BAR_WIDTH = 12
 MOST_ROWS = 25  # of a table; a published policy may have 500 sub-policies
@@ -34,7 +35,7 @@ def print_policy(policy: Policy, console: Console, rows: int = MOST_ROWS) -> Non
     if not policy.subpolicies:
         console.print("no augmentation")
         return
-    name = str(policy.provenance.get("name", "policy"))
+    name = printable(policy.provenance.get("name", "policy"))
     table = Table(title=Text(name, style="bold"), title_justify="left", box=box.SIMPLE_HEAD)
     table.add_column("drawn", justify="right", style="dim")
     table.add_column("what is done to the image", overflow="fold")

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from dada.config import SearchConfig
 from dada.ops import NO_OP, PAPER, WIDE, Op
+from dada.safe_text import quoted
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -90,7 +91,7 @@ class SearchSpace:
             if op.name == name:
                 return op
         known = ", ".join(op.name for op in self.ops)
-        raise ValueError(f"unknown op {name!r}; the ops of space {self.name!r} are {known}")
+        raise ValueError(f"unknown op {quoted(name)}; the ops of space {self.name!r} are {known}")
 
     def without(self, excluded: Iterable[str]) -> SearchSpace:
         excluded = {self.op(name).name for name in excluded}
@@ -161,7 +162,7 @@ class SearchSpace:
     ) -> SearchSpace:
         """A space by name, with sub-policies of k operations, without the excluded ones."""
         if name not in SPACES:
-            raise ValueError(f"unknown space {name!r}; the spaces are {', '.join(SPACES)}")
+            raise ValueError(f"unknown space {quoted(name)}; the spaces are {', '.join(SPACES)}")
         one_by_one = replace(SPACES[name], ops_per_subpolicy=1)
         return replace(one_by_one.without(exclude), ops_per_subpolicy=ops_per_subpolicy)
 
@@ -182,6 +183,6 @@ SPACES: dict[str, SearchSpace] = {
 def register(name: str, ops: Iterable[Op], *, strengths: bool = True) -> SearchSpace:
     """Add a space of one's own, e.g. the paper's operations and one more row."""
     if name in SPACES:
-        raise ValueError(f"a space named {name!r} exists already; choose another name")
+        raise ValueError(f"a space named {quoted(name)} exists already; choose another name")
     SPACES[name] = SearchSpace(name, tuple(ops), strengths, ops_per_subpolicy=1)
     return SPACES[name]

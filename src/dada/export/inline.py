@@ -18,13 +18,18 @@ from importlib import resources
 from dada.export.plan import Plan
 
 TABLE = "SUBPOLICIES"
+# Python looks for an encoding in the first two lines of a file: nothing of a policy stands there.
+FIRST_LINES = [
+    "# An image augmentation policy, written by dada-augment.",
+    "# This file needs no dada-augment to run.",
+]
 
 
 def render(body: str, plan: Plan, header: list[str]) -> str:
     """The file's text: header comments, the body's own source, the kernels and the policy."""
     parsed = _body(body)
     wanted, lines = parsed.sources, parsed.lines
-    written: list[str] = [*comment([plan.title, *header]), ""]
+    written: list[str] = [*heading(plan, header), ""]
     position = 0
     further = [_import_line(*new) for new in sorted(wanted.imports.items())]
     for node in parsed.nodes:
@@ -44,10 +49,9 @@ def render(body: str, plan: Plan, header: list[str]) -> str:
     return re.sub(r"\n{4,}", "\n\n\n", text)  # two empty lines between definitions, not four
 
 
-def comment(lines: list[str]) -> list[str]:
-    for line in lines:
-        assert line.isascii() and line.isprintable(), line  # or it could end the comment
-    return [f"# {line}".rstrip() for line in lines]
+def heading(plan: Plan, lines: list[str]) -> list[str]:
+    """The comments that a file begins with; the plan's title keeps to the alphabet of comments."""
+    return [*FIRST_LINES, *(f"# {line}".rstrip() for line in [plan.title, *lines])]
 
 
 def table(plan: Plan) -> list[str]:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from dada.export.inline import comment
+from dada.export.inline import heading
 from dada.export.plan import Plan, Ranges, Step, shares_of_bits, spread
 
 POINTS = 10  # values that stand for a range of Cutout, whose area MMPretrain draws, not its side
@@ -30,7 +30,7 @@ Transform = dict[str, Any]
 
 
 def write(plan: Plan) -> str:
-    lines = [*comment([plan.title, *HEADER]), ""]
+    lines = [*heading(plan, HEADER), ""]
     if not plan.subpolicies:
         return "\n".join([*lines, "dada_policy = []"]) + "\n"
     shares = dyadic(plan.weights)

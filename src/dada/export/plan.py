@@ -8,12 +8,12 @@ this package, with their magnitudes, signs and strengths, are nothing a target h
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 
 from dada.ops import PAPER, WIDE, Op
 from dada.ops.pillow import CALLS
 from dada.policy import Policy, PolicyOp
+from dada.safe_text import comment_text
 from dada.space import SPACES, SearchSpace
 
 Ranges = tuple[tuple[float, float], ...]
@@ -111,10 +111,10 @@ def _value(space: SearchSpace, op: Op, magnitude: float, sign: float) -> float:
 
 
 def _title(policy: Policy) -> str:
-    """One line of plain ASCII, whatever a name in the provenance holds."""
-    name = json.dumps(str(policy.provenance.get("name", "without a name")))
+    """One line in the alphabet of comments, whatever a name in the provenance holds."""
+    name = comment_text(policy.provenance.get("name", "without a name"))
     count = len(policy.subpolicies)
-    return f"policy {name}: {count} sub-polic{'y' if count == 1 else 'ies'}, {policy.sampling}"
+    return f"Policy {name}, {count} sub-polic{'y' if count == 1 else 'ies'}, {policy.sampling}"
 
 
 def spread(start: float, end: float, count: int) -> list[float]:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from dada.imports import albumentations, timm, torchvision
 from dada.policy import Policy
+from dada.safe_text import quoted
 
 # Each reader takes FILE (a path, or a name the library knows) and the operations to leave out.
 READERS: dict[str, Callable[[str, Collection[str]], Policy]] = {
@@ -24,7 +25,7 @@ def import_policy(file: str, source: str, *, drop: Collection[str] = ()) -> Poli
     cannot say at all is refused by name. `drop` names operations of the library to leave out.
     """
     if source not in READERS:
-        raise ValueError(f"no import from {source!r}; the sources are {', '.join(READERS)}")
+        raise ValueError(f"no import from {quoted(source)}; the sources are {', '.join(READERS)}")
     return READERS[source](file, drop)
 
 

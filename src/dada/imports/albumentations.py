@@ -13,6 +13,7 @@ from dada.export.albumentations import JUST_BELOW, POINTS
 from dada.export.plan import Step
 from dada.imports.physical import MOST_OUTCOMES, Draft, read_json
 from dada.policy import Policy
+from dada.safe_text import quoted
 
 # (share, operation, start, end): one alternative of a step.
 Form = tuple[float, str, float, float]
@@ -28,7 +29,7 @@ def read(file: str, drop: Collection[str] = ()) -> Policy:
     try:
         outcomes = _outcomes(content["transform"], drop, forced=False)
     except (KeyError, TypeError, IndexError, RecursionError) as error:
-        raise ValueError(f"{file}: not understood: {error!r}") from None
+        raise ValueError(f"{file}: not understood: {quoted(error)}") from None
     except ValueError as error:
         raise ValueError(f"{file}: {error}") from None
     if outcomes == [(1.0, ())]:

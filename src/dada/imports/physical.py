@@ -16,6 +16,7 @@ from typing import Any
 from dada.export.plan import Ranges, Step, known_name, plan_step
 from dada.ops import Op
 from dada.policy import Policy, PolicyOp, SubPolicy
+from dada.safe_text import quoted
 from dada.space import SPACES, SearchSpace
 
 TRIED = ("paper", "strength", "wide")
@@ -147,7 +148,7 @@ def rows_of(content: Any, file: str) -> list[list[tuple[str, float, float | None
     rows = []
     for i, subpolicy in enumerate(content):
         if not isinstance(subpolicy, list):
-            raise ValueError(f"{file}: sub-policy {i} should be a list, got {subpolicy!r}")
+            raise ValueError(f"{file}: sub-policy {i} should be a list, got {quoted(subpolicy)}")
         rows.append(
             [_row(step, f"{file}: sub-policy {i}, step {j}") for j, step in enumerate(subpolicy)]
         )
@@ -156,7 +157,7 @@ def rows_of(content: Any, file: str) -> list[list[tuple[str, float, float | None
 
 def _row(step: Any, where: str) -> tuple[str, float, float | None]:
     if not isinstance(step, list) or len(step) != 3 or not isinstance(step[0], str):
-        raise ValueError(f"{where} should be [op, probability, magnitude], got {step!r}")
+        raise ValueError(f"{where} should be [op, probability, magnitude], got {quoted(step)}")
     name, probability, magnitude = step
     for value in (probability, 0 if magnitude is None else magnitude):
         if (
@@ -164,9 +165,9 @@ def _row(step: Any, where: str) -> tuple[str, float, float | None]:
             or not isinstance(value, int | float)
             or not math.isfinite(value)
         ):
-            raise ValueError(f"{where}: {value!r} should be a number")
+            raise ValueError(f"{where}: {quoted(value)} should be a number")
     if not 0 <= probability <= 1:
-        raise ValueError(f"{where}: probability should be in 0..1, got {probability!r}")
+        raise ValueError(f"{where}: probability should be in 0..1, got {quoted(probability)}")
     return name, float(probability), None if magnitude is None else float(magnitude)
 
 

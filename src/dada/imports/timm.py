@@ -19,6 +19,7 @@ from dada.imports.physical import (
     without,
 )
 from dada.policy import Policy
+from dada.safe_text import quoted
 
 FORMS = "original, originalr, v0, v0r, 3a, rand-m9-n2 and the like"
 PIXELS = "timm fills with grey and interpolates; here black and nearest, as in the paper"
@@ -103,9 +104,11 @@ def _settings(options: list[str], file: str) -> dict[str, float]:
             name, number = match.groups() if match else ("", "")
             settings[name] = float(number)
         except ValueError:
-            raise ValueError(f"{file}: {option!r} is not understood; known are {FORMS}") from None
+            raise ValueError(
+                f"{file}: {quoted(option)} is not understood; known are {FORMS}"
+            ) from None
         if name in ("mmax", "w", "t"):
-            raise ValueError(f"{file}: {option!r} cannot be said as a policy; leave it out")
+            raise ValueError(f"{file}: {quoted(option)} cannot be said as a policy; leave it out")
     return settings
 
 
@@ -152,7 +155,7 @@ def _spread(
     def step(name: str, probability: float, level: float | None) -> Step:
         if name not in READINGS:
             raise ValueError(
-                f"{file}: op {name!r} cannot be said as a policy; --drop {name} leaves it out"
+                f"{file}: op {quoted(name)} cannot be said as a policy; --drop {name} leaves it out"
             )
         level = LEVELS if level is None else level
         if not 0 <= level <= LEVELS:

@@ -8,6 +8,7 @@ from typing import Any
 from dada.export.plan import Step
 from dada.imports.physical import Draft, either_sign, one_value, read_json, rows_of, without
 from dada.policy import Policy
+from dada.safe_text import quoted
 
 NAMES = ("cifar10", "imagenet", "svhn")
 BINS = 10  # of magnitudes: bin 0 does nothing, 9 is the strongest
@@ -48,9 +49,9 @@ def _step(name: str, probability: float, level: float | None, *, where: str) -> 
         return one_value(name, probability)
     known = (*MOVES, *ENHANCERS, "Posterize", "Solarize")
     if name not in known:
-        raise ValueError(f"{where}: op {name!r} cannot be said; known are {', '.join(known)}")
+        raise ValueError(f"{where}: op {quoted(name)} cannot be said; known are {', '.join(known)}")
     if level is None or level not in range(BINS):
-        raise ValueError(f"{where}: {name} needs a bin of 0..{BINS - 1}, got {level!r}")
+        raise ValueError(f"{where}: {name} needs a bin of 0..{BINS - 1}, got {quoted(level)}")
     share = level / (BINS - 1)
     if name in MOVES:
         return either_sign(name, probability, share * MOVES[name])

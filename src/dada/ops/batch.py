@@ -15,6 +15,7 @@ from dada.ops import fused
 from dada.ops.geometric import LARGEST_SIDE, SAFE_SIDE_INT32
 from dada.ops.spec import Op
 from dada.ops.table import BY_NAME
+from dada.safe_text import quoted
 
 NO_OP = -1
 # On a CPU, four images of 224x224 at a time: one at a time is slower (benchmarks/ops_profile.py),
@@ -43,7 +44,7 @@ def apply(
     """
     op = name if isinstance(name, Op) else BY_NAME.get(name)
     if op is None:
-        raise ValueError(f"unknown op {name!r}; the ops are {', '.join(BY_NAME)}")
+        raise ValueError(f"unknown op {quoted(name)}; the ops are {', '.join(BY_NAME)}")
     check_images(images_BCHW)
     b, _, h, w = images_BCHW.shape
     device = images_BCHW.device

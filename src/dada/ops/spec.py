@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from PIL import Image
 from torch import Tensor
 
+from dada.safe_text import quoted
+
 # (images_BCHW uint8, value_B float64, center_B2 float64 in pixels (x, y)) -> images_BCHW uint8
 Kernel = Callable[[Tensor, Tensor, Tensor], Tensor]
 # (image, value, center in pixels (x, y)) -> image
@@ -43,7 +45,9 @@ class Op:
 
     def __post_init__(self) -> None:
         if not self.name.isidentifier():
-            raise ValueError(f"op name should be an identifier such as 'Rotate', got {self.name!r}")
+            raise ValueError(
+                f"op name should be an identifier such as 'Rotate', got {quoted(self.name)}"
+            )
         if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low < self.high):
             raise ValueError(
                 f"op {self.name}: low should be below high, got {self.low}..{self.high}"

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from dada.config import BASES, PRESETS, Base
+from dada.config import BASES, PRESETS, Base, SearchConfig
 from dada.models import BUILDERS
 from dada.recipes import RECIPES
 from dada.report.markup import Html, code_block, fill, join, section
 from dada.report.run import Run, mapping
+from dada.safe_text import comment_text, shell_word
 
 FLAGS = (
     "estimator",
@@ -44,16 +45,17 @@ EXPORTS = ("torchvision", "timm", "albumentations", "kornia", "dali", "mmpretrai
 def data_argument(config: Mapping[str, Any]) -> str | None:
     """What the user passed as data; where the run only knows its name, a place to fill in."""
     if config.get("source"):
-        return shlex.quote(str(config["source"]))
+        return shell_word(config["source"])
     name = config.get("data")
     if name is None or name == "digits":
         return name
-    return shlex.quote(f"PATH/TO/{name}")
+    return shell_word(f"PATH/TO/{name}")
 
 
 def changed_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of a search that are not its preset's, or its recipe's."""
-    settings = mapping(config.get("search"))
+    known = {field.name for field in fields(SearchConfig)}  # a name becomes code below
+    settings = {k: v for k, v in mapping(config.get("search")).items() if k in known}
     preset = PRESETS.get(str(settings.get("preset", "dada")))
     base = BASES.get(str(config.get("data")).partition(":")[0], Base())
     if config.get("recipe") in RECIPES:
@@ -85,30 +87,36 @@ def search_command(config: Mapping[str, Any], out: Path | str) -> str | None:
     sides = isinstance(config.get("image_size"), list)  # the option takes one number
     if not by_name or sides or set(changed) - set(FLAGS):
         return _search_call(config, changed, model if by_name else None, preset, out)
-    words = ["dada", "search", data_argument(config) or "DATA", "--model", shlex.quote(model)]
+    words = ["dada", "search", data_argument(config) or "DATA", "--model", shell_word(model)]
     if preset != "dada":
-        words += ["--preset", preset]
+        words += ["--preset", shell_word(preset)]
     for name, value in changed.items():
         flag = "--" + name.replace("_", "-")
         if isinstance(value, bool):
             words.append(flag)  # only flags that are off by default are options
         else:
             listed = isinstance(value, tuple)
-            words += [flag, shlex.quote(",".join(map(str, value)) if listed else str(value))]
+            words += [flag, shell_word(",".join(map(str, value)) if listed else value)]
     for name, flag in ASKED.items():
         if config.get(name) is not None:
-            words += [flag, shlex.quote(str(config[name]))]
-    words += ["--seed", str(config.get("seed", 0)), "--device", str(config.get("device", "auto"))]
-    return " ".join([*words, "--out", shlex.quote(out)])
+            words += [flag, shell_word(config[name])]
+    for name, usual in (("seed", 0), ("device", "auto")):
+        words += [f"--{name}", shell_word(config.get(name, usual))]
+    return " ".join([*words, "--out", shell_word(out)])
 
 
 def _search_call(
     config: Mapping[str, Any], changed: dict[str, Any], model: str | None, preset: str, out: str
 ) -> str:
     data = config.get("source") or config.get("data")
+    given = data == "digits" or config.get("source")
+    lines = [
+        f"{data!r}," if given else f"your_data,  # {comment_text(data)}",
+        f"model={model!r},"
+        if model
+        else f"model=your_network,  # a {comment_text(config.get('model'))}",
+    ]
     arguments = [
-        repr(data) if data == "digits" or config.get("source") else f"your_data,  # {data!r}",
-        f"model={model!r}" if model else f"model=your_network,  # a {config.get('model')}",
         f"preset={preset!r}",
         *(
             f"{'val_data' if name == 'val_source' else name}={config[name]!r}"
@@ -120,7 +128,7 @@ def _search_call(
         f"device={config.get('device', 'auto')!r}",
         f"out={out!r}",
     ]
-    lines = [f"    {a}" if ",  # " in a else f"    {a}," for a in arguments]
+    lines = [f"    {line}" for line in (*lines, *(f"{argument}," for argument in arguments))]
     base = "from dada.config import Base\n" if "base" in changed else ""
     return "\n".join([f"import dada\n{base}", "dada.search(", *lines, ")"])
 
@@ -187,7 +195,7 @@ def use(run: Run) -> Html | None:
     """The policy in the user's own training, with this package or without it."""
     if run.policy is None:
         return None
-    path = shlex.quote(str(run.path))
+    path = shell_word(run.path)
     exports = "\n".join(f"dada export {path} --to {target}" for target in EXPORTS)
     return section(
         "use",

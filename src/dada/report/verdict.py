@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,6 +11,7 @@ from dada.report.measured import even_rate, own_name
 from dada.report.plots import Row, interval_plot, points
 from dada.report.repeat import data_argument
 from dada.report.run import Run, interval, mapping, number, sequence
+from dada.safe_text import shell_word
 
 OFTEN, SELDOM = 1.25, 0.5  # times the mean rate of all operations
 
@@ -86,8 +86,8 @@ def _judged(judged: Mapping[str, Any]) -> Html:
 
 def _not_judged(run: Run) -> Html:
     data = data_argument(run.config) or "DATA"
-    policies = shlex.quote(f"{run.path},uniform,trivialaugment,none")
-    own, compared = shlex.quote(str(run.path)), shlex.quote(f"{run.path}-compared")
+    policies = shell_word(f"{run.path},uniform,trivialaugment,none")
+    own, compared = shell_word(run.path), shell_word(f"{run.path}-compared")
     command = (
         f"dada compare {data} --policies {policies} --seeds 5 --out {compared}\n"
         f"dada report {own} --comparison {compared}"

@@ -1,0 +1,46 @@
+"""Text that others wrote (names in files, folders, settings), made safe for where it is put.
+
+A policy, a folder or a run directory may come from a stranger. Whatever of it reaches a terminal,
+a shell line or the comment of a file of code goes through one of these.
+"""
+
+from __future__ import annotations
+
+import re
+import reprlib
+import shlex
+
+LONGEST_NAME = 120  # characters of a foreign name that a message quotes
+LONGEST_MESSAGE = 500
+
+_NOT_FOR_COMMENTS = re.compile(r"[^A-Za-z0-9 _.,()-]")
+
+
+def printable(text: object, limit: int = LONGEST_NAME) -> str:
+    """One line without control characters, of at most `limit` characters.
+
+    What a terminal would act on (escapes, line ends, marks of direction) is written as Python
+    writes it in a string.
+    """
+    cut = str(text)[: limit + 1]  # a name of 100 MB is never converted whole
+    shown = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in cut)
+    return shown if len(shown) <= limit else shown[: limit - 3] + "..."
+
+
+def quoted(value: object, limit: int = LONGEST_NAME) -> str:
+    """A value as Python writes it, within the limit: for messages that show what was given."""
+    if isinstance(value, str):  # cut first: `repr` of all of it may be huge
+        return printable(repr(value[: limit + 1]), limit)
+    return printable(reprlib.repr(value), limit)
+
+
+def comment_text(text: object) -> str:
+    """For a comment of a file of code: a strict alphabet, in which no comment can end or mean
+    anything (an encoding, PEP 263, needs a colon or an equals sign)."""
+    return _NOT_FOR_COMMENTS.sub("?", str(text)[:LONGEST_NAME])
+
+
+def shell_word(text: object) -> str:
+    """One word of a command that a person may copy."""
+    word = printable(text, LONGEST_MESSAGE)
+    return shlex.quote(f"./{word}" if word.startswith("-") else word)
