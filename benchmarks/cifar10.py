@@ -16,12 +16,13 @@ from typing import Any
 
 from measure import machine, print_table
 
-from dada import Policy, baselines, models, recipes
+from dada import Policy, models, recipes
 from dada.config import train_config
 from dada.data import load
 from dada.engine import resolve_device
+from dada.policy import baselines
 from dada.runlog import RunLog
-from dada.train import Job, train_many
+from dada.training.loop import Job, train_many
 
 # Error in percent of WRN-40-2: the DADA paper's table, and TrivialAugment's own.
 PUBLISHED = {

@@ -18,11 +18,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dada.augment import augment
-from dada.estimators import Estimator, Gradients, Relax, make_estimator
-from dada.hypergradient import forward_mode_cost, trainable_weights, virtual_val_grad
-from dada.parameters import PolicyParameters
-from dada.space import Draw, SearchSpace, policy_free_noise
+from dada.policy.augment import augment
+from dada.policy.space import Draw, SearchSpace, policy_free_noise
+from dada.policy_search.estimators import Estimator, Gradients, Relax, make_estimator
+from dada.policy_search.hypergradient import forward_mode_cost, trainable_weights, virtual_val_grad
+from dada.policy_search.parameters import PolicyParameters
 
 INNER_LR = 0.1
 FOUR_OPS = ("Rotate", "Invert", "Brightness", "Cutout")

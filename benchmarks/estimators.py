@@ -45,15 +45,15 @@ from enumeration import (
 from measure import machine, timed
 from torch import Tensor
 
-from dada.estimators import Estimator, make_estimator
-from dada.hypergradient import (
+from dada.policy.space import Draw, SearchSpace
+from dada.policy_search.estimators import Estimator, make_estimator
+from dada.policy_search.hypergradient import (
     finite_difference_cost,
     forward_mode_cost,
     trainable_weights,
     virtual_val_grad,
 )
-from dada.parameters import PolicyParameters
-from dada.space import Draw, SearchSpace
+from dada.policy_search.parameters import PolicyParameters
 
 
 def against(exact_G: Tensor, grads_RG: Tensor, num: int) -> dict[str, Any]:

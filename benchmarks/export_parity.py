@@ -23,10 +23,10 @@ import numpy as np
 import torch
 from PIL import Image
 
-from dada.export import TARGETS
-from dada.export.plan import Plan, Step, known_name
+from dada.exchange.exports import TARGETS
+from dada.exchange.exports.plan import Plan, Step, known_name
 from dada.ops.pillow import CALLS
-from dada.space import SPACES
+from dada.policy.space import SPACES
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "benchmarks" / "results" / "export_parity.json"

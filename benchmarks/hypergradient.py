@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from dada import models
 from dada.engine import Captured, channels_last, plain_kernels, resolve_device
 from dada.engine.lane import Precision
-from dada.hypergradient import HYPERGRADIENTS, Cost, trainable_weights
+from dada.policy_search.hypergradient import HYPERGRADIENTS, Cost, trainable_weights
 
 STEPS, BATCH, RATE = 100, 128, 0.05
 PASSES = {"fp32": None, "tf32": None, "fp16": torch.float16, "bf16": torch.bfloat16}

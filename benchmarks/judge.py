@@ -43,13 +43,13 @@ from scipy.stats import t as student
 
 import dada
 from dada import Policy, models
-from dada.compare.statistics import interval
 from dada.config import BASES, Base, TrainConfig
 from dada.data import Part, Split, load, reduce, split_off_validation
 from dada.data.parts import TensorPart
 from dada.engine import resolve_device
-from dada.shapes import OPERATIONS, POLICIES
-from dada.train import Job, at_once_for, train_many
+from dada.policy_search.lookahead.shapes import OPERATIONS, POLICIES
+from dada.training.loop import Job, at_once_for, train_many
+from dada.trials.statistics import interval
 
 PRESETS: dict[str, dict[str, Any]] = {
     "dada": {"preset": "dada"},

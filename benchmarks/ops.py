@@ -24,7 +24,7 @@ from measure import machine, print_table, timed
 from PIL import Image, ImageDraw, ImageEnhance, ImageOps
 
 import dada
-import dada.transform as dada_transform
+import dada.policy.transform as dada_transform
 from dada.ops import fused
 
 POLICY = "dada-cifar10"

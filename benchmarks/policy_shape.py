@@ -41,11 +41,11 @@ from dada import Policy, models
 from dada.config import BASES, Base, TrainConfig
 from dada.data import Split, load, reduce, split_off_validation
 from dada.engine import resolve_device
-from dada.lookahead import Run, look_ahead, schedule
 from dada.policy import PolicyOp, SubPolicy
-from dada.scores import Scores
-from dada.space import SPACES
-from dada.train import Job
+from dada.policy.space import SPACES
+from dada.policy_search.lookahead.runs import Run, look_ahead, schedule
+from dada.training.loop import Job
+from dada.training.scores import Scores
 
 SHAPES = (
     "0 0.5 weak;0 1 any;0 1 weak;1 0.5 any;1 1 any;2 0.5 any;2 1 any;2 0.5 weak;2 1 weak;"

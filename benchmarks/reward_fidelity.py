@@ -44,15 +44,16 @@ from dada import Policy, models
 from dada.config import BASES, Base, TrainConfig, search_config
 from dada.data import Part, Split, load, reduce, split_off_validation
 from dada.engine import resolve_device
-from dada.evidence import RunningMean
-from dada.lookahead import Run, look_ahead, schedule
-from dada.scores import Scores
-from dada.search import read_steps, search_step
-from dada.search_state import SearchState
-from dada.shapes import arms_of
-from dada.space import SearchSpace
-from dada.stand_in import StandIn
-from dada.train import Job, train_many
+from dada.policy.space import SearchSpace
+from dada.policy_search.evidence import RunningMean
+from dada.policy_search.lookahead.runs import Run, look_ahead, schedule
+from dada.policy_search.lookahead.shapes import arms_of
+from dada.policy_search.lookahead.stand_in import StandIn
+from dada.policy_search.measure import read_steps
+from dada.policy_search.state import SearchState
+from dada.policy_search.step import search_step
+from dada.training.loop import Job, train_many
+from dada.training.scores import Scores
 
 SPACE = SearchSpace.named("paper")
 NAMES = [op.name for op in SPACE.ops]

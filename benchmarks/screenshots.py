@@ -22,10 +22,10 @@ import numpy as np
 from PIL import Image
 from rich.console import Console
 
-from dada import doctor, show
 from dada.data import load
 from dada.policy import Policy
 from dada.report import save_samples, write_report
+from dada.terminal import doctor, show
 
 IMAGES = Path(__file__).parents[1] / "docs" / "images"
 LIMIT = 400_000  # bytes of a picture that is committed

@@ -80,7 +80,7 @@ def run_here(settings: dict[str, Any], data: Path | None) -> dict[str, Any]:
 
     import dada
     from dada.ops import PAPER as FIFTEEN
-    from dada.space import register
+    from dada.policy.space import register
 
     images, side, ops = settings.pop("images"), settings.pop("side"), settings.pop("ops", 15)
     if ops > len(FIFTEEN):
@@ -156,8 +156,8 @@ def profile_step(preset: str) -> dict[str, Any]:
     from dada.config import BASES, search_config
     from dada.data import split_off_validation
     from dada.engine import Captured
-    from dada.search import search_step
-    from dada.search_state import SearchState
+    from dada.policy_search.state import SearchState
+    from dada.policy_search.step import search_step
 
     device = torch.device("cuda")
     split = split_off_validation(random_split(4000, 32, device), 0.5, 0)
@@ -183,8 +183,8 @@ def phases_of_start(settings: dict[str, Any], data: Path | None) -> dict[str, An
     import torch
 
     from dada.engine import Captured
+    from dada.policy_search.state import SearchState
     from dada.runlog import RunLog
-    from dada.search_state import SearchState
 
     last = time.perf_counter()
     phases: list[tuple[str, float]] = []

@@ -35,14 +35,15 @@ from measure import machine, print_table
 from policy_shape import shaped
 from torch import Tensor
 
-from dada import Policy, baselines, models
+from dada import Policy, models
 from dada.config import BASES, Base, TrainConfig
 from dada.data import load, split_off_validation
 from dada.engine import resolve_device
-from dada.lookahead import MOST_RUNS, Lookout
-from dada.shapes import clearly_lowest
-from dada.space import SearchSpace
-from dada.train import at_once_for
+from dada.policy import baselines
+from dada.policy.space import SearchSpace
+from dada.policy_search.lookahead.runs import MOST_RUNS, Lookout
+from dada.policy_search.lookahead.shapes import clearly_lowest
+from dada.training.loop import at_once_for
 
 FIRST_SEED = 5000  # of trainings: the judge has others
 

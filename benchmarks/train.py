@@ -35,8 +35,8 @@ from dada import Policy, models
 from dada.config import BASES, Base, TrainConfig
 from dada.data import Split, TensorPart
 from dada.engine import ALONE, Captured, kernels_for, resolve_device
-from dada.train import Job, train_many, train_step
-from dada.train_state import TrainState
+from dada.training.loop import Job, train_many, train_step
+from dada.training.state import TrainState
 
 STEPS, REPEATS = 20, 7
 LONG, VERY_LONG = 2_000, 20_000  # steps of trainings for which kernels are compiled, and tried

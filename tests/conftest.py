@@ -37,7 +37,7 @@ def looking_ahead(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatc
     `@pytest.mark.looks_ahead` leaves it as users have it.
     """
     if request.node.get_closest_marker("looks_ahead") is None:
-        monkeypatch.setattr("dada.shapes.BUDGET", {"cpu": 0.0, "cuda": 0.0})
+        monkeypatch.setattr("dada.policy_search.lookahead.shapes.BUDGET", {"cpu": 0.0, "cuda": 0.0})
         monkeypatch.setattr("dada.api.with_fewer_steps", lambda config, *_: config)
 
 

@@ -24,10 +24,10 @@ from PIL import Image
 from torch import Tensor, nn
 
 import dada
-from dada import verify
-from dada.cli import main
 from dada.data import load
+from dada.policy_search import verify
 from dada.runlog import read_log
+from dada.terminal.commands import main
 
 SOURCE = Path(__file__).parents[1] / "src"
 PRESETS = ("dada", "paper")
@@ -523,10 +523,10 @@ def test_images_that_cannot_be_parted_anew_are_verified_as_they_are(monkeypatch)
     def refused(*_: object) -> None:
         raise ValueError("in one group")
 
-    monkeypatch.setattr("dada.verify.trainings.run_trials", run_trials)
+    monkeypatch.setattr("dada.policy_search.verify.trainings.run_trials", run_trials)
     own = verified_search(epochs=1).policy.provenance["verification"]
     assert len(judged_on) == own["seeds"] + (own["trainings"] > 2 * own["seeds"])
     judged_on.clear()
-    monkeypatch.setattr("dada.verify.split_off_validation", refused)
+    monkeypatch.setattr("dada.policy_search.verify.split_off_validation", refused)
     facts = verified_search(epochs=1).policy.provenance["verification"]
     assert facts["trainings"] == own["trainings"] and len(judged_on) == 1

@@ -12,9 +12,10 @@ import torch
 from torch import Tensor
 
 from dada import ops
-from dada.augment import Normalise, augment, augment_stages, cover_square, crop_and_flip
 from dada.config import Base
-from dada.space import Draw, SearchSpace, policy_free_noise
+from dada.policy.augment import Normalise, augment, augment_stages
+from dada.policy.space import Draw, SearchSpace, policy_free_noise
+from dada.training.base import cover_square, crop_and_flip
 
 
 def random_images(batch: int, channels: int = 3, height: int = 11, width: int = 9) -> Tensor:

@@ -13,10 +13,10 @@ from torchvision import transforms as tv
 from torchvision.transforms import autoaugment as tv_auto
 from torchvision.transforms import functional as tvf
 
-from dada import baselines, ops
+from dada import ops
 from dada.config import BASES, Base
-from dada.policy import Policy
-from dada.space import SPACES, SearchSpace
+from dada.policy import Policy, baselines
+from dada.policy.space import SPACES, SearchSpace
 
 NEAREST = tv.InterpolationMode.NEAREST
 

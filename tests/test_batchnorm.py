@@ -22,10 +22,10 @@ from torch.nn.functional import cross_entropy, relu
 
 from dada import models
 from dada.engine import plain_kernels, wants_plain_kernels
-from dada.hypergradient import forward_mode_cost, trainable_weights
 from dada.models import batchnorm
 from dada.models.batchnorm import BatchNormReLU
 from dada.models.wideresnet import WideResNet
+from dada.policy_search.hypergradient import forward_mode_cost, trainable_weights
 
 TESTS = Path(__file__).parent
 # ||wrong|| / ||right||: rounding of the output, and for float32 of the sums. The interpreter cuts

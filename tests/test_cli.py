@@ -13,8 +13,8 @@ import pytest
 from PIL import Image
 
 import dada
-from dada.cli import app, main
 from dada.policy import Policy
+from dada.terminal.commands import app, main
 
 SOURCE = Path(__file__).parents[1] / "src"
 PUBLISHED = [

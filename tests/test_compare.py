@@ -19,15 +19,15 @@ from PIL import Image
 from torch import nn
 
 import dada
-from dada.cli import main
-from dada.compare import Comparison, compare, split_names
+from dada.comparison import Comparison, compare, split_names
 from dada.config import Base
 from dada.data import Split, TensorPart
 from dada.policy import Policy
+from dada.terminal.commands import main
 
 # `dada.compare` is also the name of a function, so the module is not an attribute of the package.
-trials = importlib.import_module("dada.compare.trials")
-plot = importlib.import_module("dada.compare.plot")
+trials = importlib.import_module("dada.trials.runners")
+plot = importlib.import_module("dada.comparison.plot")
 ROOT = Path(__file__).parents[1]
 
 GAIN = {"uniform": 0.05, "dada-cifar10": 0.09, "none": 0.0}
@@ -125,7 +125,7 @@ def planned(stripes, policies, monkeypatch, **options) -> dict:
         seen.update({trial.name: trial for trial in given if trial.seed == 0})
         raise EnoughError
 
-    package = importlib.import_module("dada.compare")
+    package = importlib.import_module("dada.comparison")
     monkeypatch.setattr(package, "run_trials", stop)
     with pytest.raises(EnoughError):
         compare(stripes, policies, **options)
@@ -543,7 +543,7 @@ def test_the_example_runs_on_a_folder(tmp_path, monkeypatch, capsys):
             Image.fromarray(pixels).save(tmp_path / "photos" / label / f"{i}.png")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(dada, "compare", compare, raising=False)
-    package = importlib.import_module("dada.compare")
+    package = importlib.import_module("dada.comparison")
     monkeypatch.setattr(package, "default_at_once", lambda device, image_size: 1)
     arguments = ["search_from_scratch.py", "photos", "--epochs", "1", "--seeds", "2"]
     monkeypatch.setattr(sys, "argv", arguments)

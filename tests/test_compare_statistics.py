@@ -7,8 +7,8 @@ import re
 import pytest
 import torch
 
-from dada.compare import statistics
-from dada.compare.statistics import difference, differences, interval, verdict
+from dada.comparison import statistics
+from dada.trials.statistics import difference, differences, interval, verdict
 
 # Student's t, two-sided 95%, from any printed table: degrees of freedom -> quantile.
 PRINTED = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 9: 2.262, 29: 2.045, 1000: 1.962}

@@ -34,8 +34,9 @@ import pytest
 import typer
 from PIL import Image
 
-from dada import data, space
-from dada.cli import app, main
+from dada import data
+from dada.policy import space
+from dada.terminal.commands import app, main
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]

@@ -13,8 +13,8 @@ import torch
 from rich.console import Console
 from typer.testing import CliRunner
 
-from dada import doctor
-from dada.cli import app, main
+from dada.terminal import doctor
+from dada.terminal.commands import app, main
 
 ROOT = Path(__file__).parents[1]
 

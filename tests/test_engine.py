@@ -15,8 +15,6 @@ import torch
 from torch import Tensor, distributed, nn
 
 import dada
-from dada.augment import change_lighting, cover_square, crop_and_flip, jitter_colours
-from dada.baselines import uniform
 from dada.config import Base, TrainConfig, search_config
 from dada.data import Split, load, split_off_validation
 from dada.engine import (
@@ -35,10 +33,12 @@ from dada.engine import (
     side_by_side,
 )
 from dada.models import build
+from dada.policy.baselines import uniform
+from dada.training.base import change_lighting, cover_square, crop_and_flip, jitter_colours
 
 # The functions that users call have the names of the modules behind them.
-training = importlib.import_module("dada.train")
-searching = importlib.import_module("dada.search")
+training = importlib.import_module("dada.training.loop")
+searching = importlib.import_module("dada.policy_search.step")
 
 CPU = torch.device("cpu")
 FULL = torch.cuda.OutOfMemoryError("CUDA out of memory")

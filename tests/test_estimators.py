@@ -17,10 +17,10 @@ from scipy import stats
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from dada.estimators import ESTIMATORS, Estimator, Gradients, Relax, make_estimator
-from dada.estimators.draws import Noise, mean_at_drawn
-from dada.parameters import MagnitudeDistribution, PolicyParameters
-from dada.space import Draw
+from dada.policy.space import Draw
+from dada.policy_search.estimators import ESTIMATORS, Estimator, Gradients, Relax, make_estimator
+from dada.policy_search.estimators.draws import Noise, mean_at_drawn
+from dada.policy_search.parameters import MagnitudeDistribution, PolicyParameters
 
 
 @pytest.fixture

@@ -21,13 +21,13 @@ import torch.nn.functional as F
 from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
-from dada.augment import augment
-from dada.estimators import Estimator, Gradients, Reinforce, Relax, make_estimator
-from dada.estimators.base import DrawCosts, Estimate
-from dada.estimators.draws import Noise, open_uniform, score_functions
-from dada.hypergradient import forward_mode_cost, trainable_weights, virtual_val_grad
-from dada.parameters import PolicyParameters
-from dada.space import Draw, SearchSpace, policy_free_noise
+from dada.policy.augment import augment
+from dada.policy.space import Draw, SearchSpace, policy_free_noise
+from dada.policy_search.estimators import Estimator, Gradients, Reinforce, Relax, make_estimator
+from dada.policy_search.estimators.base import DrawCosts, Estimate
+from dada.policy_search.estimators.draws import Noise, open_uniform, score_functions
+from dada.policy_search.hypergradient import forward_mode_cost, trainable_weights, virtual_val_grad
+from dada.policy_search.parameters import PolicyParameters
 
 INNER_LR = 0.1
 

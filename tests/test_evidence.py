@@ -12,10 +12,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from dada.estimators import Gradients, make_estimator
-from dada.evidence import LARGEST_SCORE, Evidence, RunningMean
-from dada.parameters import MagnitudeDistribution, PolicyParameters
-from dada.space import Draw, SearchSpace
+from dada.policy.space import Draw, SearchSpace
+from dada.policy_search.estimators import Gradients, make_estimator
+from dada.policy_search.evidence import LARGEST_SCORE, Evidence, RunningMean
+from dada.policy_search.parameters import MagnitudeDistribution, PolicyParameters
 
 BINS = 5
 SPACE = SearchSpace.named("paper")

@@ -25,13 +25,13 @@ import torch
 from PIL import Image
 
 from dada import ops
-from dada.export import TARGETS, export, export_file
-from dada.export.kernels import KERNELS
-from dada.export.plan import known_name, plan, shares_of_bits, spread
+from dada.exchange.exports import TARGETS, export, export_file
+from dada.exchange.exports.kernels import KERNELS
+from dada.exchange.exports.plan import known_name, plan, shares_of_bits, spread
 from dada.ops import PAPER, WIDE, Op
 from dada.ops.pillow import CALLS
 from dada.policy import Policy, PolicyOp, SubPolicy
-from dada.space import SPACES, SearchSpace
+from dada.policy.space import SPACES, SearchSpace
 
 ROOT = Path(__file__).parents[1]
 NEEDS = {"dali": "nvidia.dali", "mmpretrain": "mmpretrain"}
@@ -402,7 +402,7 @@ def test_pieces_of_a_range():
 
 
 def test_weights_of_mmpretrain_sum_to_exactly_one():
-    from dada.export.mmpretrain import dyadic
+    from dada.exchange.exports.mmpretrain import dyadic
 
     for weights in ((0.1,) * 10, (1 / 3,) * 3, (0.7, 0.0, 0.3), tuple([1 / 493] * 493)):
         shares = dyadic(weights)

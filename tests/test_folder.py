@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from PIL import Image, ImageOps
 
-from dada import folder
-from dada.folder import apply_to_folder
+from dada.exchange import folder
+from dada.exchange.folder import apply_to_folder
 from dada.policy import Policy
 
 INVERT = Policy.uniform([[("Invert", 1.0, 0.0)]])

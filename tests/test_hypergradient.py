@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from dada.hypergradient import (
+from dada.policy_search.hypergradient import (
     HYPERGRADIENTS,
     finite_difference_cost,
     forward_mode_cost,

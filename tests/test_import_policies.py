@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from dada.export import export
-from dada.export.plan import plan
-from dada.imports import import_file, import_policy
+from dada.exchange.exports import export
+from dada.exchange.exports.plan import plan
+from dada.exchange.imports import import_file, import_policy
 from dada.policy import Policy, PolicyOp, SubPolicy
 
 
@@ -277,7 +277,7 @@ def test_mistakes_with_files(tmp_path):
 
 
 def test_the_commands(tmp_path, monkeypatch, capsys):
-    from dada.cli import main
+    from dada.terminal.commands import main
 
     def dada(*arguments: str) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["dada", *arguments])

@@ -1,8 +1,9 @@
-"""Imports point down only, some rooms never meet, and `import dada` is light.
+"""Imports point down only, some modules never meet, and `import dada` is light.
 
-A room is a module or package directly under dada. Every import counts, wherever it stands in a
-file, for an import inside a function couples two rooms as much as one at the top. The one
-exception is policy.py, whose methods reach up to `transform` and `export` for convenience.
+A room is a module or package directly under dada; docs/architecture.md shows them. Every import
+counts, wherever it stands in a file, for an import inside a function couples two rooms as much as
+one at the top. The one exception is policy/policy.py, whose methods `transform` and `export` reach
+up for convenience.
 """
 
 from __future__ import annotations
@@ -19,55 +20,29 @@ import pytest
 
 SOURCE = Path(__file__).parents[1] / "src"
 
-# From the top of the house to its foundation. A room may import from its own floor (but not in a
-# circle) and from every floor below.
+# From the top of the house to its foundation. A room may import from every floor below.
 FLOORS = (
     {"__main__"},
-    {"cli"},
-    {"progress"},
+    {"terminal"},
     {"__init__"},
     {"api"},
-    {
-        "report",
-        "export",
-        "imports",
-        "compare",
-        "verify",
-        "recipes",
-        "show",
-        "folder",
-        "doctor",
-        "tracking",
-    },
-    {"shapes"},
-    {"lookahead", "stand_in"},
-    {"search", "train"},
-    {"short", "nominal"},
-    {"pixel_effects", "scores"},
-    {"search_state", "train_state"},
-    {"evidence"},
-    {
-        "optimisers",
-        "augment",
-        "estimators",
-        "hypergradient",
-        "parameters",
-        "transform",
-        "data",
-        "models",
-    },
-    {"policy", "space", "baselines"},
+    {"report", "exchange", "comparison"},
+    {"policy_search"},
+    {"trials"},
+    {"training"},
+    {"recipes"},
+    {"models", "data"},
+    {"policy"},
     {"ops"},
 )
-LEAVES = {"config", "runlog", "engine"}  # anyone may import them, they import nothing of dada
-STRANGERS = {
-    ("estimators", "models"),
-    ("models", "estimators"),
-    ("hypergradient", "ops"),
-    ("ops", "hypergradient"),
-    ("report", "search"),
-}
-REACHES_UP_IN_METHODS = {"policy"}
+LEAVES = {"config", "runlog", "engine", "safe_text"}  # for anyone; they import only each other
+STRANGERS = (
+    ("dada.policy_search.estimators", "dada.models"),
+    ("dada.models", "dada.policy_search.estimators"),
+    ("dada.policy_search.hypergradient", "dada.ops"),
+    ("dada.report", "dada.policy_search"),
+)
+REACHES_UP_IN_METHODS = "dada.policy.policy"
 
 OPTIONAL = (
     "albumentations",
@@ -88,7 +63,7 @@ OPTIONAL = (
 
 @dataclass(frozen=True, kw_only=True)
 class Import:
-    """`importer` names the rooms as in FLOORS; `deferred` means not run when the file is loaded."""
+    """Two modules by their dotted names; `deferred` means not run when the file is loaded."""
 
     importer: str
     imported: str
@@ -101,38 +76,38 @@ def room_of(module: str) -> str:
     return [*module.split("."), "__init__"][1]
 
 
-def rooms_in(source: Path) -> set[str]:
-    package = source / "dada"
-    files = {file.stem for file in package.glob("*.py")}
-    return files | {file.parent.name for file in package.glob("*/__init__.py")}
+def modules_in(source: Path) -> set[str]:
+    """Every module and package, by its dotted name."""
+    found = set()
+    for file in source.glob("dada/**/*.py"):
+        parts = file.relative_to(source).with_suffix("").parts
+        found.add(".".join(parts[:-1] if parts[-1] == "__init__" else parts))
+    return found
 
 
-def imports_of(file: Path, source: Path) -> list[Import]:
+def imports_of(file: Path, source: Path, modules: set[str]) -> list[Import]:
     """Every import of something of dada in one file."""
     parts = list(file.relative_to(source).with_suffix("").parts)
-    importer = room_of(".".join(parts))
     package = parts[:-1]  # what a relative import starts from, for packages and modules alike
-    rooms = rooms_in(source)
+    importer = ".".join(package if parts[-1] == "__init__" else parts)
     found: list[Import] = []
 
     def visit(node: ast.AST, deferred: bool) -> None:
-        modules: list[str] = []
+        named: list[str] = []
         if isinstance(node, ast.Import):
-            modules = [alias.name for alias in node.names]
+            named = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             base = package[: len(package) - node.level + 1] if node.level else []
             module = ".".join([*base, *([node.module] if node.module else [])])
-            if module == "dada":  # `from dada import ops` is of a room, `import Policy` of the root
-                names = [alias.name for alias in node.names if alias.name != "__version__"]
-                modules = [f"dada.{name}" if name in rooms else "dada" for name in names]
-            else:
-                modules = [module]
-        for module in modules:
-            if module.split(".")[0] == "dada" and room_of(module) != importer:
+            for alias in node.names:  # `from dada import ops` is of a module, `Policy` of the root
+                inner = f"{module}.{alias.name}"
+                if alias.name != "__version__":
+                    named.append(inner if inner in modules else module)
+        for module in dict.fromkeys(named):
+            if module.split(".")[0] == "dada" and module != importer:
                 where = f"{file.relative_to(source)}:{node.lineno}"
-                room = room_of(module)
                 found.append(
-                    Import(importer=importer, imported=room, deferred=deferred, where=where)
+                    Import(importer=importer, imported=module, deferred=deferred, where=where)
                 )
         function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
         typing_only = isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
@@ -147,59 +122,68 @@ def floor_of(room: str) -> int | None:
     return next((floor for floor, rooms in enumerate(FLOORS) if room in rooms), None)
 
 
+def within(module: str, package: str) -> bool:
+    return module == package or module.startswith(f"{package}.")
+
+
 def problem_with(link: Import) -> str | None:
     """Why this import may not be, or None."""
-    if (link.importer, link.imported) in STRANGERS:
-        return "these two are not to know each other"
-    if link.importer in LEAVES:
-        return f"{link.importer} is a leaf and imports nothing of dada"
-    if link.imported in LEAVES:
+    importer, imported = room_of(link.importer), room_of(link.imported)
+    for one, other in STRANGERS:
+        if within(link.importer, one) and within(link.imported, other):
+            return "these two are not to know each other"
+    if importer == imported or imported in LEAVES:
         return None
-    if link.deferred and link.importer in REACHES_UP_IN_METHODS and link.imported != "cli":
+    if importer in LEAVES:
+        return f"{importer} is a leaf and imports no room of dada"
+    if link.deferred and link.importer == REACHES_UP_IN_METHODS and imported != "terminal":
         return None
-    above, below = floor_of(link.importer), floor_of(link.imported)
+    above, below = floor_of(importer), floor_of(imported)
     if above is None or below is None:
         return None  # a room without a floor is reported once, by `violations`
-    return None if above <= below else "imports point down only"
+    return None if above < below else "imports point down only"
 
 
 def circle(links: list[Import]) -> list[str]:
-    """Rooms that import each other in a circle when loaded, or nothing."""
+    """Modules that import each other in a circle, or nothing; a deferred import counts."""
     below: dict[str, set[str]] = {}
     for link in links:
-        if not link.deferred:
+        if not (link.deferred and link.importer == REACHES_UP_IN_METHODS):
             below.setdefault(link.importer, set()).add(link.imported)
     done: set[str] = set()
 
-    def walk(room: str, path: list[str]) -> list[str]:
-        if room in path:
-            return [*path[path.index(room) :], room]
-        if room in done:
+    def walk(module: str, path: list[str]) -> list[str]:
+        if module in path:
+            return [*path[path.index(module) :], module]
+        if module in done:
             return []
-        for other in sorted(below.get(room, ())):
-            if found := walk(other, [*path, room]):
+        for other in sorted(below.get(module, ())):
+            if found := walk(other, [*path, module]):
                 return found
-        done.add(room)
+        done.add(module)
         return []
 
-    return next((found for room in sorted(below) if (found := walk(room, []))), [])
+    return next((found for module in sorted(below) if (found := walk(module, []))), [])
 
 
 def violations(source: Path) -> list[str]:
     """One line for each thing wrong with the imports under source/dada."""
+    modules = modules_in(source)
     links = [
-        link for file in sorted(source.glob("dada/**/*.py")) for link in imports_of(file, source)
+        link
+        for file in sorted(source.glob("dada/**/*.py"))
+        for link in imports_of(file, source, modules)
     ]
     found = [
         f"room {room} has no floor: place it in FLOORS of tests/test_imports.py"
-        for room in sorted(rooms_in(source))
+        for room in sorted({room_of(module) for module in modules})
         if floor_of(room) is None and room not in LEAVES
     ]
     for link in links:
         if problem := problem_with(link):
             found.append(f"{link.where}: {link.importer} imports {link.imported}: {problem}")
-    if rooms := circle(links):
-        found.append(f"rooms import each other in a circle: {' -> '.join(rooms)}")
+    if modules_in_circle := circle(links):
+        found.append(f"modules import each other in a circle: {' -> '.join(modules_in_circle)}")
     return found
 
 
@@ -218,25 +202,26 @@ def plant(source: Path, files: dict[str, str]) -> Path:
 @pytest.mark.parametrize(
     ("files", "complaint"),
     [
-        ({"policy.py": "from dada.search import search_step"}, "policy imports search: imports"),
-        ({"ops/table.py": "import dada.space"}, "ops imports space: imports point down only"),
-        ({"ops/table.py": "from ..space import Draw"}, "ops imports space: imports point down"),
-        ({"search.py": "from . import api", "api.py": ""}, "search imports api: imports point"),
-        ({"train.py": "def f():\n    from dada import cli", "cli.py": ""}, "train imports cli"),
-        ({"space.py": "try:\n    import dada.train\nexcept E: pass"}, "space imports train"),
-        ({"space.py": "from dada import Policy"}, "space imports __init__: imports point down"),
-        ({"estimators.py": "from dada.models import build"}, "not to know each other"),
-        ({"models/small.py": "from dada import estimators", "estimators.py": ""}, "not to know"),
-        ({"hypergradient.py": "import dada.ops.table as t"}, "not to know each other"),
-        ({"report.py": "def f():\n    import dada.search"}, "not to know each other"),
+        ({"policy/space.py": "from dada.training import train"}, "imports point down only"),
+        ({"ops/table.py": "import dada.policy.space"}, "imports point down only"),
+        ({"ops/table.py": "from ..policy import Draw"}, "imports point down only"),
+        ({"models/a.py": "from dada.data import load"}, "imports point down only"),
+        ({"trials/a.py": "from .. import api", "api.py": ""}, "imports point down only"),
+        ({"training/a.py": "def f():\n    from dada import terminal"}, "imports dada"),
+        ({"policy/space.py": "try:\n    import dada.training\nexcept E: pass"}, "point down only"),
+        ({"policy/space.py": "from dada import Policy"}, "imports dada: imports point down"),
+        ({"policy_search/estimators/a.py": "from dada.models import build"}, "not to know"),
+        ({"models/small.py": "import dada.policy_search.estimators.gumbel"}, "not to know"),
+        ({"policy_search/hypergradient.py": "import dada.ops.table as t"}, "not to know"),
+        ({"report/a.py": "def f():\n    import dada.policy_search.step"}, "not to know"),
         ({"config.py": "from dada.ops import apply"}, "config is a leaf"),
-        ({"policy.py": "def f():\n    import dada.cli"}, "policy imports cli"),
-        ({"__init__.py": "from dada.cli import main", "cli.py": ""}, "__init__ imports cli"),
+        ({"policy/policy.py": "def f():\n    import dada.terminal.main"}, "point down only"),
+        ({"__init__.py": "from dada.terminal import main"}, "dada imports dada.terminal"),
         ({"helpers.py": ""}, "room helpers has no floor"),
         ({"a/__init__.py": ""}, "room a has no floor"),
         (
-            {"train.py": "import dada.search", "search.py": "import dada.train"},
-            "in a circle: search -> train -> search",
+            {"data/a.py": "import dada.data.b", "data/b.py": "def f():\n    import dada.data.a"},
+            "in a circle: dada.data.a -> dada.data.b -> dada.data.a",
         ),
     ],
 )
@@ -248,14 +233,15 @@ def test_the_checker_sees_what_is_planted(tmp_path, files, complaint):
 def test_the_checker_lets_good_imports_be(tmp_path):
     files = {
         "__init__.py": "from dada.api import search",
-        "__main__.py": "from dada.cli import main",
-        "cli.py": "import dada\ndef f():\n    from dada import api, __version__",
-        "api.py": "from dada import search\nfrom .runlog import RunLog",
-        "search.py": "import torch\nfrom dada.augment import augment\nfrom . import config",
-        "augment.py": "from dada.parameters import P",
-        "parameters.py": "from .ops import table",
-        "policy.py": "class Policy:\n    def transform(self):\n        import dada.transform",
-        "transform.py": "from dada.policy import Policy",
+        "__main__.py": "from dada.terminal import main",
+        "terminal/__init__.py": "import dada\ndef f():\n    from dada import api, __version__",
+        "api.py": "from dada import policy_search\nfrom .runlog import RunLog",
+        "policy_search/__init__.py": "import torch\nfrom dada.training import loop",
+        "training/loop.py": "from dada.policy import Policy\nfrom . import state",
+        "training/state.py": "from ..ops import table",
+        "policy/__init__.py": "from dada.policy.policy import Policy",
+        "policy/policy.py": "class Policy:\n    def f(self):\n        import dada.policy.transform",
+        "policy/transform.py": "from dada.policy.policy import Policy",
         "ops/table.py": "from dada.ops import spec\nfrom . import spec\nfrom .spec import Op",
         "ops/spec.py": "",
         "runlog.py": "",

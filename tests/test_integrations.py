@@ -19,7 +19,7 @@ from PIL import Image
 from torch.nn.modules.module import register_module_forward_pre_hook
 
 import dada
-from dada.transform import PolicyTransform
+from dada.policy.transform import PolicyTransform
 
 ROOT = Path(__file__).parents[1]
 SCRIPTS = sorted((ROOT / "examples" / "integrations").glob("*.py"))

@@ -15,15 +15,15 @@ from rich.console import Console
 from torch import nn
 
 import dada
-from dada import Policy, baselines, lookahead, shapes
+from dada import Policy
 from dada.config import TrainConfig
 from dada.data import Split, load, reduce, split_off_validation
-from dada.lookahead import MOST_RUNS, Lookout, Run, Seen, look_ahead
-from dada.parameters import MagnitudeDistribution, PolicyParameters
-from dada.progress import print_result
-from dada.runlog import RunLog
-from dada.search import SearchResult
-from dada.shapes import (
+from dada.policy import baselines
+from dada.policy.space import SearchSpace
+from dada.policy_search.lookahead import runs as lookahead
+from dada.policy_search.lookahead import shapes
+from dada.policy_search.lookahead.runs import MOST_RUNS, Lookout, Run, Seen, look_ahead
+from dada.policy_search.lookahead.shapes import (
     BROADEST,
     SHAPES,
     USUAL,
@@ -34,8 +34,11 @@ from dada.shapes import (
     shaped,
     shapes_for,
 )
-from dada.space import SearchSpace
-from dada.train import Job, train
+from dada.policy_search.measure import SearchResult
+from dada.policy_search.parameters import MagnitudeDistribution, PolicyParameters
+from dada.runlog import RunLog
+from dada.terminal.progress import print_result
+from dada.training.loop import Job, train
 
 CPU = torch.device("cpu")
 SPACE = SearchSpace.named("paper")
@@ -330,7 +333,7 @@ def test_where_it_cannot_tell_the_search_is_believed():
 @pytest.fixture
 def quick(monkeypatch):
     monkeypatch.setattr(lookahead, "STEPS", {"cpu": 3})
-    monkeypatch.setattr("dada.short.LEAST_EPOCHS", 2)
+    monkeypatch.setattr("dada.trials.short.LEAST_EPOCHS", 2)
 
 
 def lookout(split: Split, **changes: Any) -> Lookout:
@@ -360,7 +363,7 @@ def test_halves_are_exchanged_only_where_chance_made_them(split, quick, monkeypa
 
 def test_exchanged_halves_are_trained_on_no_more_images_than_others(split, quick, monkeypatch):
     monkeypatch.setattr(lookahead, "IMAGES", {"cpu": 20})
-    monkeypatch.setattr("dada.short.MOST_IMAGES_OF_A_CLASS", 2)
+    monkeypatch.setattr("dada.trials.short.MOST_IMAGES_OF_A_CLASS", 2)
     (one, _), (other, _) = lookout(split).halves
     assert len(one.train) == len(other.train) == 20
     assert len(one.val) == len(other.val) == 48

@@ -18,7 +18,7 @@ from PIL import Image, ImageDraw, ImageEnhance, ImageOps
 from dada import ops
 from dada.ops import Op
 from dada.policy import Policy
-from dada.space import SPACES, register
+from dada.policy.space import SPACES, register
 
 NAMES = [op.name for op in ops.PAPER]
 FILL = (125, 123, 114)

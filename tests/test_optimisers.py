@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import nn
 
-from dada.optimisers import SGD, Adam
+from dada.training.optimisers import SGD, Adam
 
 
 def network() -> nn.Module:

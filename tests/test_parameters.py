@@ -10,7 +10,7 @@ import math
 import pytest
 import torch
 
-from dada.parameters import APPLY_PROB_MARGIN, MagnitudeDistribution, PolicyParameters
+from dada.policy_search.parameters import APPLY_PROB_MARGIN, MagnitudeDistribution, PolicyParameters
 
 
 def random_parameters(seed: int, num: int = 5, ops: int = 2) -> PolicyParameters:

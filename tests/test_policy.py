@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from dada import baselines, ops
+from dada import ops
 from dada import policy as policy_module
-from dada.policy import Policy, PolicyOp, SubPolicy
-from dada.space import SPACES, SearchSpace
+from dada.policy import Policy, PolicyOp, SubPolicy, baselines
+from dada.policy.space import SPACES, SearchSpace
 
 # How many sub-policies, the first and the last of them.
 PUBLISHED = {

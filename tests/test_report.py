@@ -24,10 +24,10 @@ from PIL import Image
 
 import dada
 from dada import recipes
-from dada.cli import app, main
 from dada.config import Base, SearchConfig, search_config
 from dada.data import Split, load
 from dada.policy import Policy, PolicyOp, SubPolicy
+from dada.policy.space import SPACES
 from dada.report import samples as samples_module
 from dada.report import save_samples, write_report
 from dada.report.markup import Html, fill, join
@@ -35,7 +35,7 @@ from dada.report.plots import line_chart, points, short, ticks
 from dada.report.repeat import loader_code, loop_code, search_command
 from dada.report.run import read_run
 from dada.runlog import RunLog, to_toml
-from dada.space import SPACES
+from dada.terminal.commands import app, main
 
 NASTY = ["<script>alert(1)</script>", "\"><img src=x onerror='alert(1)'>", "a & b", "$title ${x}"]
 VERIFIED = {

@@ -18,12 +18,12 @@ from hypothesis import strategies as st
 from rich.table import Table
 from rich.text import Text
 
-from dada.console import SafeConsole
-from dada.export import TARGETS, export
+from dada.exchange.exports import TARGETS, export
 from dada.policy import Policy, PolicyOp, SubPolicy
 from dada.report.repeat import search_command
 from dada.runlog import to_toml
 from dada.safe_text import comment_text, printable, quoted, shell_word
+from dada.terminal.console import SafeConsole
 
 # Line ends of every kind, escapes, marks of direction, encodings, quotes, ends of comments.
 NASTY = st.text(

@@ -11,10 +11,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from dada.augment import Normalise
 from dada.data import TensorPart
 from dada.engine import Precision
-from dada.scores import BATCH, Scores, judge_model
+from dada.policy.augment import Normalise
+from dada.training.scores import BATCH, Scores, judge_model
 
 CPU = torch.device("cpu")
 EXACT = Precision("fp32", CPU)

@@ -21,12 +21,12 @@ from torch import Tensor, nn
 from dada.config import Base, SearchConfig, search_config
 from dada.data import Split, load
 from dada.models import build
-from dada.pixel_effects import pathwise_effects, pixel_effects
-from dada.search_state import SearchState
-from dada.space import Draw
+from dada.policy.space import Draw
+from dada.policy_search.pixel_effects import pathwise_effects, pixel_effects
+from dada.policy_search.state import SearchState
 
 # `dada.search` is the function that users call; the module of the same name is behind it.
-module = importlib.import_module("dada.search")
+module = importlib.import_module("dada.policy_search.step")
 search, search_step = module.search, module.search_step
 
 CPU = torch.device("cpu")

@@ -11,8 +11,8 @@ import torch
 from PIL import Image
 from rich.console import Console
 
-from dada import show
 from dada.policy import Policy, PolicyOp, SubPolicy
+from dada.terminal import show
 
 ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
 INVERT = Policy.uniform([[("Invert", 1.0, 0.0)]], name="inverter")

@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from dada import ops
-from dada.augment import augment
 from dada.ops import Op
 from dada.policy import Policy
-from dada.space import SPACES, Draw, SearchSpace, policy_free_noise, register
-from dada.transform import PolicyTables
+from dada.policy.augment import augment
+from dada.policy.space import SPACES, Draw, SearchSpace, policy_free_noise, register
+from dada.policy.transform import PolicyTables
 
 MAGNITUDES = [0.0, 0.1, 0.25, 0.5, 0.53, 0.9, 1.0]
 

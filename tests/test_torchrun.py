@@ -104,7 +104,8 @@ def refused():
 
 
 def ahead():
-    with mock.patch.dict("dada.lookahead.STEPS", cpu=8), mock.patch("dada.short.LEAST_EPOCHS", 2):
+    steps = mock.patch.dict("dada.policy_search.lookahead.runs.STEPS", cpu=8)
+    with steps, mock.patch("dada.trials.short.LEAST_EPOCHS", 2):
         return search("dada", lookahead=2.0, epochs=1)
 
 
@@ -291,7 +292,7 @@ import functools, importlib, os, pathlib
 pathlib.Path("process-" + os.environ["RANK"]).write_text(str(os.getpid()))
 api = importlib.import_module("dada.api")
 api.run_training = functools.partial(api.run_training, checkpoint_seconds=0.0)
-from dada.cli import main
+from dada.terminal.commands import main
 main()
 """
 

@@ -15,8 +15,8 @@ from types import ModuleType, SimpleNamespace
 import pytest
 
 import dada
-from dada.cli import main
-from dada.tracking import Tracker, flat, flat_numbers, tracker
+from dada.terminal.commands import main
+from dada.terminal.tracking import Tracker, flat, flat_numbers, tracker
 
 EPOCH = {
     "epoch": 2,
@@ -158,7 +158,7 @@ def test_mistakes_are_said_before_anything_runs(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="--track 'tensorbord' is not known; use tensorboard, wan"):
         tracker("tensorbord", tmp_path)
     monkeypatch.setitem(sys.modules, "mlflow", None)
-    monkeypatch.setattr("dada.tracking.find_spec", lambda name: None)
+    monkeypatch.setattr("dada.terminal.tracking.find_spec", lambda name: None)
     with pytest.raises(ValueError, match="--track mlflow needs a package: pip install mlflow"):
         tracker("mlflow", tmp_path)
 

@@ -27,18 +27,23 @@ from PIL import Image, ImageEnhance
 from torch import Tensor, nn
 
 import dada
-from dada.augment import PRINCIPAL_COLOURS, PRINCIPAL_DEVIATIONS, change_lighting, jitter_colours
-from dada.baselines import base_for, none, uniform
-from dada.cli import main
 from dada.config import BASES, Base, TrainConfig
 from dada.data import FilePart, Split, load, resized_crops
 from dada.engine import ALONE, generator_on
 from dada.policy import Policy
+from dada.policy.baselines import base_for, none, uniform
 from dada.runlog import RunLog, read_log, read_weights
-from dada.train_state import TrainState
+from dada.terminal.commands import main
+from dada.training.base import (
+    PRINCIPAL_COLOURS,
+    PRINCIPAL_DEVIATIONS,
+    change_lighting,
+    jitter_colours,
+)
+from dada.training.state import TrainState
 
 # The function that users call has the name of the module behind it.
-training = importlib.import_module("dada.train")
+training = importlib.import_module("dada.training.loop")
 api = importlib.import_module("dada.api")
 
 CPU = torch.device("cpu")
@@ -562,7 +567,7 @@ DRIVER = """
 import functools, importlib, sys
 api = importlib.import_module("dada.api")
 api.run_training = functools.partial(api.run_training, checkpoint_seconds=float(sys.argv.pop(1)))
-from dada.cli import main
+from dada.terminal.commands import main
 main()
 """
 

@@ -20,7 +20,7 @@ from torchvision.transforms import v2
 
 from dada import ops
 from dada.policy import Policy, PolicyOp, SubPolicy
-from dada.space import SPACES
+from dada.policy.space import SPACES
 from test_fused import synchronising_is_an_error
 
 BOX_FORMATS = ["XYXY", "XYWH", "CXCYWH"]

@@ -14,22 +14,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from dada import baselines, models
-from dada.compare.statistics import student_quantile
+from dada import models
 from dada.config import Base, TrainConfig
 from dada.data import Split, TensorPart, split_off_validation
-from dada.nominal import SPEEDS, forward_operations, training_seconds
-from dada.policy import Policy
+from dada.policy import Policy, baselines
+from dada.policy.space import SPACES, SearchSpace, register
+from dada.policy_search.verify import free_policies, short_config, shorten, verify
+from dada.policy_search.verify.plan import LEAST_PAIRS, LEAST_TRAININGS, Plan, plan_for
+from dada.policy_search.verify.rounds import decide
+from dada.policy_search.verify.trainings import Trainings
 from dada.runlog import RunLog
-from dada.space import SPACES, SearchSpace, register
-from dada.train import at_once_for
-from dada.verify import free_policies, short_config, shorten, verify
-from dada.verify.plan import LEAST_PAIRS, LEAST_TRAININGS, Plan, plan_for
-from dada.verify.rounds import decide
-from dada.verify.trainings import Trainings
+from dada.training.loop import at_once_for
+from dada.trials.cost import SPEEDS, forward_operations, training_seconds
+from dada.trials.statistics import student_quantile
 
 # `dada.compare` is also the name of a function, so the module is not an attribute of the package.
-trials = importlib.import_module("dada.compare.trials")
+trials = importlib.import_module("dada.trials.runners")
 CPU = torch.device("cpu")
 SHORT = TrainConfig(epochs=2, batch_size=10, warmup_epochs=0)
 
@@ -515,7 +515,7 @@ def test_a_full_card_is_shared_by_fewer(split, candidates, asked, monkeypatch):
                 raise torch.cuda.OutOfMemoryError("full")
             yield trial, trials._train(setting, trial)
 
-    monkeypatch.setattr("dada.verify.trainings.run_trials", run)
+    monkeypatch.setattr("dada.policy_search.verify.trainings.run_trials", run)
     room = 1
     found = checked(split, candidates, trainings=8, at_once=4)
     assert tried == [(8, 4), (7, 2), (6, 1)]
@@ -535,7 +535,7 @@ def test_every_fresh_pair_has_halves_of_its_own(split, candidates, monkeypatch):
             seen.setdefault(trial.seed, set()).add(judged_on.fingerprint)
             yield trial, {"accuracy": 0.5, "seconds": 0.0}
 
-    monkeypatch.setattr("dada.verify.trainings.run_trials", run)
+    monkeypatch.setattr("dada.policy_search.verify.trainings.run_trials", run)
 
     def halves(seed: int) -> Split:
         return split_off_validation(replace(split, val=None, test=None), 0.5, seed)
@@ -555,7 +555,7 @@ def test_a_card_that_fills_while_measuring_loses_no_pair(split, candidates, aske
             raise torch.cuda.OutOfMemoryError("full")
         yield from ((trial, trials._train(setting, trial)) for trial in left)
 
-    monkeypatch.setattr("dada.verify.trainings.run_trials", run)
+    monkeypatch.setattr("dada.policy_search.verify.trainings.run_trials", run)
     found = checked(split, candidates, trainings=40, at_once=3, halves=lambda _: split)
     assert found.seeds > 4  # so that a second portion has several
     assert found.trainings == len(asked) == len(set(asked))

@@ -4,10 +4,10 @@ __version__ = "0.1.0"
 
 from dada import ops
 from dada.api import Result, Trained, search, train
-from dada.compare import Comparison, compare
+from dada.comparison import Comparison, compare
 from dada.config import SearchConfig, TrainConfig
 from dada.policy import Policy, PolicyOp, SubPolicy
-from dada.space import SearchSpace
+from dada.policy.space import SearchSpace
 
 __all__ = [
     "Comparison",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dada.cli import main
+from dada.terminal.commands import main
 
 if __name__ == "__main__":
     main()

@@ -15,22 +15,22 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
-from dada import baselines, models, recipes
+from dada import models, recipes
 from dada.config import SearchConfig, TrainConfig, search_config, train_config
 from dada.data import Split, judged, load_with_base, split_off_validation
 from dada.engine import Ranks, fitting, joined, out_of_memory_named, resolve_device
-from dada.policy import Policy
+from dada.policy import Policy, baselines
+from dada.policy.space import SearchSpace
+from dada.policy_search.lookahead.shapes import OnRun, improved, with_fewer_steps
+from dada.policy_search.measure import measure
+from dada.policy_search.measure import try_step as searching_step
+from dada.policy_search.verify import OnTraining, budget_for, verify_searched
 from dada.report import save_samples, write_report
 from dada.runlog import RunLog, check_run_path, read_log, read_summary, read_weights
-from dada.scores import Scores
-from dada.search import search as run_search
-from dada.search import try_step as searching_step
-from dada.shapes import OnRun, improved, with_fewer_steps
-from dada.space import SearchSpace
-from dada.train import Job
-from dada.train import train as run_training
-from dada.train import try_step as training_step
-from dada.verify import OnTraining, budget_for, verify_searched
+from dada.training.loop import Job
+from dada.training.loop import train as run_training
+from dada.training.loop import try_step as training_step
+from dada.training.scores import Scores
 
 Config = TypeVar("Config", SearchConfig, TrainConfig)
 
@@ -132,7 +132,7 @@ def search(
             )
         if run is not None:
             save_samples(split, run.path)
-        found = run_search(
+        found = measure(
             split,
             network,
             config,

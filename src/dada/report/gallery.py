@@ -9,8 +9,8 @@ from dataclasses import replace
 
 from PIL import Image
 
-from dada.augment import on_pictures
 from dada.policy import Policy, PolicyOp, SubPolicy
+from dada.policy.augment import on_pictures
 from dada.report.markup import Html, fill, join, section
 from dada.report.plots import bar
 from dada.report.run import Run

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from dada.policy import Policy, PolicyOp, names
+from dada.policy.space import SPACES
 from dada.report.gallery import in_words
 from dada.report.markup import Html, fill, join, section
 from dada.report.plots import (
@@ -20,7 +21,6 @@ from dada.report.plots import (
     sparkline,
 )
 from dada.report.run import Run, interval, mapping, number, sequence
-from dada.space import SPACES
 
 MOST_CLASSES = 24  # bars of single classes; of more, the two ends are shown
 

@@ -1,0 +1,159 @@
+"""What a comparison found: rows, differences, a verdict, and the file comparison.json."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from dada.policy import baselines
+from dada.runlog import versions
+from dada.trials import statistics
+from dada.trials.statistics import Difference, Interval
+
+FORMAT, VERSION = "dada-comparison", 1
+METRICS = ("accuracy", "balanced_accuracy")
+
+Outcome = Mapping[str, Any]
+"""What one training was judged at, as plain numbers: see `trials.runners.judgement`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One policy: percentages over the seeds, loss as it is."""
+
+    name: str
+    mean: float
+    interval: Interval | None
+    scores: tuple[float, ...]  # by seed
+    class_error: tuple[float | None, ...]  # None: no images of that class were judged
+    balanced_accuracy: float
+    loss: float | None  # None where a training came to no finite loss
+    top5: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """Policies over seeds on one data set. Percentages; differences in points."""
+
+    data: str
+    model: str
+    metric: str
+    policies: tuple[Row, ...]
+    differences: tuple[Difference, ...]
+    verdict: str
+    classes: tuple[str, ...]
+    seeds: tuple[int, ...]
+    images: int  # judged on
+    seconds: float
+    versions: Mapping[str, Any]
+
+    def __getitem__(self, policy: str) -> Row:
+        for row in self.policies:
+            if row.name == policy:
+                return row
+        known = ", ".join(row.name for row in self.policies)
+        raise KeyError(f"no policy {policy!r} in this comparison; there are {known}")
+
+    def to_json(self) -> str:
+        content = {"format": FORMAT, "version": VERSION, **_rounded(asdict(self))}
+        return json.dumps(content, indent=1, allow_nan=False) + "\n"
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Comparison:
+        """From a file, or from the run directory that holds it."""
+        file = Path(path) / "comparison.json" if Path(path).is_dir() else Path(path)
+        try:
+            content = json.loads(file.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise ValueError(f"{file}: cannot be read ({error.strerror})") from None
+        except ValueError as error:
+            raise ValueError(f"{file}: not JSON ({error})") from None
+        if not isinstance(content, dict) or content.pop("format", None) != FORMAT:
+            raise ValueError(f'{file}: not a comparison: "format" should be "{FORMAT}"')
+        if (version := content.pop("version", None)) != VERSION:
+            raise ValueError(f"{file}: version {version!r}, this dada reads {VERSION}")
+        try:
+            content["policies"] = tuple(Row(**_tuples(row)) for row in content["policies"])
+            content["differences"] = tuple(
+                Difference(**_tuples(entry)) for entry in content["differences"]
+            )
+            return cls(**_tuples(content))
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"{file}: a field is missing or unknown ({error})") from None
+
+
+def summarise(
+    outcomes: Mapping[str, Sequence[Outcome]],
+    *,
+    data: str,
+    model: str,
+    metric: str,
+    classes: Sequence[str],
+    seeds: Sequence[int],
+    seconds: float,
+) -> Comparison:
+    """The comparison, from the outcomes of every policy by seed."""
+    images = next(iter(outcomes.values()))[0]["images"]
+    resolution = 100 / images
+    scores = {name: [100 * done[metric] for done in each] for name, each in outcomes.items()}
+    free = [name for name in outcomes if baselines.is_free(name)]
+    found = statistics.differences(scores, free, resolution=resolution)
+    best = max(free, key=lambda name: statistics.mean(scores[name]), default=None)
+    return Comparison(
+        data=data,
+        model=model,
+        metric=metric,
+        policies=tuple(_row(name, scores[name], each) for name, each in outcomes.items()),
+        differences=tuple(found),
+        verdict=statistics.verdict(found, free, best),
+        classes=tuple(classes),
+        seeds=tuple(seeds),
+        images=images,
+        seconds=seconds,
+        versions=versions(),
+    )
+
+
+def _row(name: str, scores: Sequence[float], each: Sequence[Outcome]) -> Row:
+    def percent(key: str) -> float | None:
+        values = [done[key] for done in each]
+        return None if None in values else 100 * statistics.mean(values)
+
+    losses = [done["loss"] for done in each]
+    finite = all(loss is not None and math.isfinite(loss) for loss in losses)
+    balanced = percent("balanced_accuracy")
+    assert balanced is not None
+    ends = statistics.interval(scores)
+    by_class = zip(*(done["class_error_C"] for done in each), strict=True)
+    return Row(
+        name=name,
+        mean=statistics.mean(scores),
+        interval=None if ends is None else (max(0.0, ends[0]), min(100.0, ends[1])),
+        scores=tuple(scores),
+        class_error=tuple(
+            None if None in errors else 100 * statistics.mean(errors) for errors in by_class
+        ),
+        balanced_accuracy=balanced,
+        loss=statistics.mean(losses) if finite else None,
+        top5=percent("top5"),
+    )
+
+
+def _rounded(value: Any) -> Any:
+    """A ten-thousandth of a point is finer than any test set."""
+    if isinstance(value, float):
+        return round(value, 4)
+    if isinstance(value, Mapping):
+        return {key: _rounded(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_rounded(item) for item in value]
+    return value
+
+
+def _tuples(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()}

@@ -1,0 +1,47 @@
+"""A policy from another library's form. Files are read as data: nothing in them is run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection
+from pathlib import Path
+
+from dada.exchange.imports import albumentations, timm, torchvision
+from dada.policy import Policy
+from dada.safe_text import quoted
+
+# Each reader takes FILE (a path, or a name the library knows) and the operations to leave out.
+READERS: dict[str, Callable[[str, Collection[str]], Policy]] = {
+    "torchvision": torchvision.read,
+    "timm": timm.read,
+    "albumentations": albumentations.read,
+}
+
+
+def import_policy(file: str, source: str, *, drop: Collection[str] = ()) -> Policy:
+    """The policy of a file, or of a name, of another library.
+
+    What a policy cannot say exactly but nearly is listed in `provenance["approximations"]`; what it
+    cannot say at all is refused by name. `drop` names operations of the library to leave out.
+    """
+    if source not in READERS:
+        raise ValueError(f"no import from {quoted(source)}; the sources are {', '.join(READERS)}")
+    return READERS[source](file, drop)
+
+
+def import_file(
+    file: str,
+    source: str,
+    out: str | os.PathLike[str],
+    *,
+    drop: Collection[str] = (),
+    force: bool = False,
+) -> Policy:
+    """`import_policy`, written to `out`."""
+    path = Path(out)
+    if path.exists() and not force:
+        raise ValueError(f"{path}: exists already; choose another --out or pass --force")
+    policy = import_policy(file, source, drop=drop)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    policy.save(path)
+    return policy

@@ -1,0 +1,261 @@
+"""Albumentations' serialized JSON (`A.save`, `A.to_dict`): known transforms in Compose, Sequential
+and OneOf, at least everything the export writes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection
+from itertools import pairwise, product
+from typing import Any
+
+from dada.exchange.exports.albumentations import JUST_BELOW, POINTS
+from dada.exchange.exports.plan import Step
+from dada.exchange.imports.physical import MOST_OUTCOMES, Draft, read_json
+from dada.policy import Policy
+from dada.safe_text import quoted
+
+# (share, operation, start, end): one alternative of a step.
+Form = tuple[float, str, float, float]
+Outcomes = list[tuple[float, tuple[Step, ...]]]
+Node = dict[str, Any]
+NOTHING = "NoOp"
+
+
+def read(file: str, drop: Collection[str] = ()) -> Policy:
+    content = read_json(file, "a name: Albumentations has none, give its JSON")
+    if not isinstance(content, dict) or not isinstance(content.get("transform"), dict):
+        raise ValueError(f'{file}: not Albumentations JSON, "transform" is missing; see A.save')
+    try:
+        outcomes = _outcomes(content["transform"], drop, forced=False)
+    except (KeyError, TypeError, IndexError, RecursionError) as error:
+        raise ValueError(f"{file}: not understood: {quoted(error)}") from None
+    except ValueError as error:
+        raise ValueError(f"{file}: {error}") from None
+    if outcomes == [(1.0, ())]:
+        return Policy((), provenance={"name": file, "imported_from": "albumentations"})
+    notes = [f"left out, as asked: {', '.join(drop)}"] if drop else []
+    return Draft(
+        source="albumentations", name=file, outcomes=outcomes, approximations=notes
+    ).policy()
+
+
+def _name(node: Node) -> str:
+    return str(node["__class_fullname__"]).rsplit(".", 1)[-1]
+
+
+def _outcomes(node: Node, drop: Collection[str], *, forced: bool) -> Outcomes:
+    """What a node may do: (weight, steps). A forced one does not ask its own probability."""
+    name, p = _name(node), 1.0 if forced else float(node.get("p", 1.0))
+    if name in ("Compose", "Sequential"):
+        parts = [_outcomes(child, drop, forced=False) for child in node["transforms"]]
+        if math.prod(map(len, parts)) > MOST_OUTCOMES:
+            raise ValueError(f"{name} has more than {MOST_OUTCOMES} outcomes")
+        inside: Outcomes = [
+            (math.prod(w for w, _ in chosen), tuple(s for _, steps in chosen for s in steps))
+            for chosen in product(*parts)
+        ]
+        return _sometimes(inside, p)
+    if name == "OneOf":
+        step = _merged(node, p)
+        if step is not None:
+            return [(1.0, (step,))]
+        total = math.fsum(float(child["p"]) for child in node["transforms"])
+        return _sometimes(
+            [
+                (float(child["p"]) / total * weight, steps)
+                for child in node["transforms"]
+                for weight, steps in _outcomes(child, drop, forced=True)
+            ],
+            p,
+        )
+    if name in drop or name == NOTHING:
+        return [(1.0, ())]
+    forms = _forms(node)
+    if forms is None:
+        return [(1.0, ())]
+    _, op, start, end = forms
+    return [(1.0, (Step(op=op, probability=p, ranges=((start, end),)),))]
+
+
+def _sometimes(outcomes: Outcomes, p: float) -> Outcomes:
+    if p >= 1:
+        return outcomes
+    return [*((weight * p, steps) for weight, steps in outcomes), (1 - p, ())]
+
+
+def _merged(node: Node, p: float) -> Step | None:
+    """Alternatives of one operation as one step: its directions, and values that are a range."""
+    forms = []
+    for child in node["transforms"]:
+        if (
+            _name(child) in ("Compose", "Sequential", "OneOf", NOTHING)
+            or (form := _forms(child)) is None
+        ):
+            return None
+        forms.append((float(child["p"]), *form[1:]))
+    if len({op for _, op, _, _ in forms}) != 1:
+        return None
+    op = forms[0][1]
+    total = math.fsum(share for share, *_ in forms)
+    pieces = [(share / total, start, end) for share, _, start, end in forms]
+    if op == "Posterize":
+        ranges: list[tuple[float, float]] | None = _range_of_bits(pieces)
+    else:
+        ranges = _joined(pieces)
+    return None if ranges is None else Step(op=op, probability=p, ranges=tuple(ranges))
+
+
+def _range_of_bits(pieces: list[tuple[float, float, float]]) -> list[tuple[float, float]] | None:
+    """The range whose int(value) has these shares; the largest share is of a whole bit."""
+    pieces = sorted(pieces, key=lambda piece: piece[1])
+    bits = [round(start) for _, start, _ in pieces]
+    if bits != list(range(bits[0], bits[0] + len(bits))):
+        return None
+    length = 1 / max(share for share, _, _ in pieces)
+    if any(abs(share * length - 1) > 1e-6 for share, _, _ in pieces[1:-1]):
+        return None
+    return [(bits[0] + 1 - pieces[0][0] * length, bits[-1] + pieces[-1][0] * length)]
+
+
+def _joined(pieces: list[tuple[float, float, float]]) -> list[tuple[float, float]] | None:
+    """Ranges that are equally likely: POINTS values in equal steps are one, neighbours another."""
+    single = [piece for piece in pieces if piece[1] == piece[2]]
+    joined = [piece for piece in pieces if piece[1] != piece[2]]
+    while single:
+        run = single[:POINTS]
+        steps = [b[1] - a[1] for a, b in pairwise(run)]
+        even = len(run) == POINTS and max(steps) - min(steps) < 1e-6
+        if not even:
+            joined.append(single.pop(0))
+            continue
+        half = sum(steps) / len(steps) / 2
+        share = math.fsum(weight for weight, _, _ in run)
+        joined.append((share, run[0][1] - half, run[-1][1] + half))
+        single = single[POINTS:]
+    joined.sort(key=lambda piece: min(piece[1:]))
+    # Two neighbours, as likely as they are long, are one range: Sharpness below 1 and above it.
+    if len(joined) == 2 and abs(joined[0][2] - joined[1][1]) < 1e-6:
+        (w0, a, b), (w1, c, d) = joined
+        if abs(w0 * (d - c) - w1 * (b - a)) < 1e-6:
+            return [(a, d)]
+    if any(abs(weight * len(joined) - 1) > 1e-6 for weight, _, _ in joined):
+        return None
+    return [(start, end) for _, start, end in joined]
+
+
+def _forms(node: Node) -> Form | None:
+    """A transform as an operation in Pillow's unit; None when it does nothing."""
+    name = _name(node)
+    if name not in READINGS:
+        raise ValueError(f"transform {name} cannot be said; known are {', '.join(READINGS)}")
+    return READINGS[name](node)
+
+
+def _pair(value: Any) -> tuple[float, float]:
+    if isinstance(value, int | float):
+        return float(value), float(value)
+    low, high = value
+    return float(low), float(high)
+
+
+def _axes(value: Any) -> dict[str, tuple[float, float]]:
+    if isinstance(value, dict):
+        return {axis: _pair(value.get(axis, 0.0)) for axis in ("x", "y")}
+    return {"x": _pair(value), "y": _pair(value)} if value is not None else {}
+
+
+def _moves(ends: tuple[float, float]) -> bool:
+    return ends != (0.0, 0.0)
+
+
+def _affine(node: Node) -> Form | None:
+    if any(_pair(s) != (1.0, 1.0) for s in _scales(node.get("scale", 1.0))):
+        raise ValueError("Affine with a scale cannot be said")
+    if node.get("interpolation", 1) != 0 or node.get("border_mode", 0) != 0 or node.get("fill", 0):
+        raise ValueError("Affine should have interpolation 0, border_mode 0 and fill 0")
+    rotate = _pair(node.get("rotate", 0.0))
+    shear = {a: e for a, e in _axes(node.get("shear", 0.0)).items() if _moves(e)}
+    percent = {a: e for a, e in _axes(node.get("translate_percent")).items() if _moves(e)}
+    pixels = {a: e for a, e in _axes(node.get("translate_px")).items() if _moves(e)}
+    kinds = [bool(part) for part in (_moves(rotate), shear, percent or pixels)]
+    if shear and len(shear) == 1 and not _moves(rotate) and not pixels:
+        ((axis, (low, high)),) = shear.items()
+        value = math.tan(math.radians(low))
+        shift = percent.get(axis, (0.0, 0.0))
+        if low != high or abs(shift[0] + value / 2) > 1e-6 or len(percent) > 1:
+            raise ValueError("Affine shears about the centre: only a value at a time, shifted back")
+        return 1.0, f"Shear{axis.upper()}", value, value
+    if sum(kinds) > 1 or len(percent) > 1 or len(pixels) > 1:
+        raise ValueError("Affine that does several things at once cannot be said")
+    for moved, suffix in ((percent, ""), (pixels, "Pixels")):
+        for axis, (low, high) in moved.items():
+            return 1.0, f"Translate{axis.upper()}{suffix}", -high, -low
+    return (1.0, "Rotate", *rotate) if _moves(rotate) else None
+
+
+def _scales(value: Any) -> list[Any]:
+    return list(value.values()) if isinstance(value, dict) else [value]
+
+
+def _jitter(node: Node) -> Form | None:
+    names = {"brightness": "Brightness", "contrast": "Contrast", "saturation": "Color"}
+    changed = [name for name in names if _pair(node.get(name, 1.0)) != (1.0, 1.0)]
+    if _pair(node.get("hue", 0.0)) != (0.0, 0.0) or len(changed) > 1:
+        raise ValueError("ColorJitter that changes the hue, or several things, cannot be said")
+    return (1.0, names[changed[0]], *_pair(node[changed[0]])) if changed else None
+
+
+def _solarize(node: Node) -> Form:
+    low, high = _pair(node["threshold_range"])
+    return 1.0, "Solarize", low * 255 + JUST_BELOW, high * 255 + JUST_BELOW
+
+
+def _posterize(node: Node) -> Form:
+    low, high = _pair(node["num_bits"])
+    return 1.0, "Posterize", low, low if low == high else high + 1 - 1e-9
+
+
+def _sharpen(node: Node) -> Form:
+    if _pair(node.get("lightness", 1.0)) != (1.0, 1.0) or node.get("method") != "kernel":
+        raise ValueError("Sharpen should have lightness 1 and method 'kernel'")
+    low, high = _pair(node["alpha"])
+    return 1.0, "Sharpness", 1 + 13 * low, 1 + 13 * high
+
+
+def _blur(node: Node) -> Form:
+    low, high = _pair(node["sigma_limit"])
+    if _pair(node["blur_limit"]) != (3.0, 3.0) or low != high:
+        raise ValueError("GaussianBlur should have blur_limit 3 and one sigma")
+    side = math.exp(-0.5 / low**2)
+    factor = 1 - 13 / 8 * (1 - (1 + 2 * side) ** -2)
+    return 1.0, "Sharpness", factor, factor
+
+
+def _dropout(node: Node) -> Form:
+    height, width = _pair(node["hole_height_range"]), _pair(node["hole_width_range"])
+    one = _pair(node.get("num_holes_range", 1)) == (1.0, 1.0)
+    if height != width or height[0] != height[1] or not one or node.get("fill") != [125, 123, 114]:
+        raise ValueError("CoarseDropout should cover one square of one size with [125, 123, 114]")
+    side = 0.0 if height == (1.0, 1.0) else height[0]
+    return 1.0, "Cutout", side, side
+
+
+def _plain(op: str) -> Callable[[Node], Form]:
+    return lambda node: (1.0, op, 0.0, 0.0)
+
+
+READINGS: dict[str, Callable[[Node], Form | None]] = {
+    "Affine": _affine,
+    "Rotate": lambda node: _affine({**node, "rotate": node["limit"]}),
+    "AutoContrast": _plain("AutoContrast"),
+    "InvertImg": _plain("Invert"),
+    "Equalize": _plain("Equalize"),
+    "Solarize": _solarize,
+    "Posterize": _posterize,
+    "ColorJitter": _jitter,
+    "Sharpen": _sharpen,
+    "GaussianBlur": _blur,
+    "CoarseDropout": _dropout,
+    NOTHING: lambda node: None,
+}

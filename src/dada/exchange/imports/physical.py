@@ -1,0 +1,183 @@
+"""From operations in physical units back to a policy of this package: the export's plan reversed.
+
+Every step is put into a space by inverting its range, and checked by planning it forward again:
+what does not come out as it went in is refused, so a policy never means something else.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from dada.exchange.exports.plan import Ranges, Step, known_name, plan_step
+from dada.ops import Op
+from dada.policy import Policy, PolicyOp, SubPolicy
+from dada.policy.space import SPACES, SearchSpace
+from dada.safe_text import quoted
+
+TRIED = ("paper", "strength", "wide")
+CLOSE = 1e-6  # of the range: how far a value may come out from where it went in
+REACH = 0.01  # of the range: a value this far outside is moved to its end, and said so
+MOST_OUTCOMES = 20_000
+
+
+@dataclass(kw_only=True)
+class Draft:
+    """What a reader has understood: (weight, steps) and what it had to approximate."""
+
+    source: str
+    name: str
+    outcomes: list[tuple[float, tuple[Step, ...]]]
+    approximations: list[str] = field(default_factory=list)
+
+    def policy(self) -> Policy:
+        """In the first space that can say all of it."""
+        problems = []
+        for name in TRIED:
+            try:
+                return self._in_space(SPACES[name])
+            except ValueError as error:
+                problems.append(f"space {name!r}: {error}")
+        raise ValueError(f"{self.name}: cannot be said as a policy; {'; '.join(problems)}")
+
+    def _in_space(self, space: SearchSpace) -> Policy:
+        notes = list(self.approximations)
+        subpolicies = []
+        total = math.fsum(weight for weight, _ in self.outcomes)
+        for weight, steps in self.outcomes:
+            done = tuple(_policy_op(space, step, notes) for step in steps)
+            subpolicies.append(SubPolicy(weight / total, done))
+        equal = all(abs(s.weight * len(subpolicies) - 1) < 1e-9 for s in subpolicies)
+        provenance: dict[str, Any] = {"name": self.name, "imported_from": self.source}
+        if notes:
+            provenance["approximations"] = list(dict.fromkeys(notes))
+        sampling = "uniform" if equal else "weighted"
+        return Policy(tuple(subpolicies), space.name, sampling, provenance)
+
+
+def _policy_op(space: SearchSpace, step: Step, notes: list[str]) -> PolicyOp:
+    op = next((row for row in space.ops if known_name(row) == step.op), None)
+    if op is None:
+        raise ValueError(f"it has no {step.op}")
+    if not op.has_strength:
+        return PolicyOp(op.name, step.probability)
+    moved = tuple((_within(op, a, notes), _within(op, b, notes)) for a, b in step.ranges)
+    assert op.neutral is not None
+    for ranges in (moved, _from_the_middle(moved, op.neutral)):
+        first = max(ranges, key=lambda ends: max(ends))
+        low, high = sorted(_magnitude(space, op, end) for end in first)
+        result = PolicyOp(op.name, step.probability, low if low == high else (low, high))
+        again = plan_step(space, result, "a policy")
+        planned = ((op.neutral, op.neutral),) if again is None else again.ranges  # None: strength 0
+        if _same(planned, ranges, CLOSE * (op.high - op.low)):
+            return result
+    written = " or ".join(f"{a:g}" if a == b else f"{a:g}..{b:g}" for a, b in step.ranges)
+    raise ValueError(f"it has no {op.name} of {written}")
+
+
+def _from_the_middle(ranges: Ranges, neutral: float) -> Ranges:
+    """-9..9 is the same as a random sign and a size of 0..9, which is how strengths say it."""
+    if len(ranges) == 1 and abs(sum(ranges[0]) - 2 * neutral) < CLOSE:
+        end = max(ranges[0])
+        return ((neutral, end), (neutral, 2 * neutral - end))
+    return ranges
+
+
+def _within(op: Op, value: float, notes: list[str]) -> float:
+    reach = REACH * (op.high - op.low)
+    if not op.low - reach <= value <= op.high + reach:
+        raise ValueError(f"its {op.name} takes {op.low:g}..{op.high:g}, not {value:g}")
+    inside = min(max(value, op.low), op.high)
+    if abs(inside - value) > CLOSE * (op.high - op.low):
+        notes.append(f"{op.name} of {abs(value):.4g} became {abs(inside):.4g}, the range's end")
+    return inside
+
+
+def _magnitude(space: SearchSpace, op: Op, value: float) -> float:
+    assert op.neutral is not None
+    if not space.strengths:
+        magnitude = (value - op.low) / (op.high - op.low)
+    elif op.two_sided:
+        magnitude = abs(value - op.neutral) / (op.high - op.neutral)
+    elif op.neutral == op.high:
+        magnitude = (op.high - value) / (op.high - op.low)
+    else:
+        magnitude = (value - op.low) / (op.high - op.low)
+    return min(max(round(magnitude, 12), 0.0), 1.0)
+
+
+def _same(one: Iterable[Sequence[float]], two: Iterable[Sequence[float]], margin: float) -> bool:
+    """Whether two sets of ranges are the same, up to the order of ranges and of their ends."""
+    first, second = (sorted({tuple(sorted(ends)) for ends in ranges}) for ranges in (one, two))
+    return len(first) == len(second) and all(
+        abs(a - b) <= margin
+        for x, y in zip(first, second, strict=True)
+        for a, b in zip(x, y, strict=True)
+    )
+
+
+def one_value(op: str, probability: float, value: float = 0.0) -> Step:
+    return Step(op=op, probability=probability, ranges=((value, value),))
+
+
+def either_sign(op: str, probability: float, value: float, middle: float = 0.0) -> Step:
+    """The value on both sides of the middle, as likely; once where both are the same."""
+    ends = dict.fromkeys((middle + value, middle - value))
+    return Step(op=op, probability=probability, ranges=tuple((end, end) for end in ends))
+
+
+def read_json(file: str, what: str) -> Any:
+    try:
+        return json.loads(Path(file).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ValueError(f"{file}: neither a file nor {what}") from None
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{file}: not JSON ({error}); a .py file is never run") from None
+
+
+def rows_of(content: Any, file: str) -> list[list[tuple[str, float, float | None]]]:
+    """[[[op, probability, magnitude or null], ...], ...], checked."""
+    if not isinstance(content, list) or not content:
+        raise ValueError(
+            f"{file}: should be a list of sub-policies of [op, probability, magnitude]"
+        )
+    rows = []
+    for i, subpolicy in enumerate(content):
+        if not isinstance(subpolicy, list):
+            raise ValueError(f"{file}: sub-policy {i} should be a list, got {quoted(subpolicy)}")
+        rows.append(
+            [_row(step, f"{file}: sub-policy {i}, step {j}") for j, step in enumerate(subpolicy)]
+        )
+    return rows
+
+
+def _row(step: Any, where: str) -> tuple[str, float, float | None]:
+    if not isinstance(step, list) or len(step) != 3 or not isinstance(step[0], str):
+        raise ValueError(f"{where} should be [op, probability, magnitude], got {quoted(step)}")
+    name, probability, magnitude = step
+    for value in (probability, 0 if magnitude is None else magnitude):
+        if (
+            isinstance(value, bool)
+            or not isinstance(value, int | float)
+            or not math.isfinite(value)
+        ):
+            raise ValueError(f"{where}: {quoted(value)} should be a number")
+    if not 0 <= probability <= 1:
+        raise ValueError(f"{where}: probability should be in 0..1, got {quoted(probability)}")
+    return name, float(probability), None if magnitude is None else float(magnitude)
+
+
+def without(
+    rows: list[list[tuple[str, float, float | None]]], drop: Collection[str], where: str
+) -> tuple[list[list[tuple[str, float, float | None]]], list[str]]:
+    """The sub-policies that hold no operation to leave out, and a note of how many were left."""
+    kept = [row for row in rows if not any(name in drop for name, _, _ in row)]
+    if not kept:
+        raise ValueError(f"{where}: nothing is left without {', '.join(drop)}")
+    gone = len(rows) - len(kept)
+    note = f"left out, as asked: {gone} of {len(rows)} sub-policies with {', '.join(drop)}"
+    return kept, [note] if gone else []

@@ -1,0 +1,175 @@
+"""timm: its configuration strings (`original`, `rand-m9-n2-mstd0.5`, ...), or a list as JSON."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Collection
+from itertools import product
+from pathlib import Path
+
+from dada.exchange.exports.plan import Step
+from dada.exchange.imports.physical import (
+    MOST_OUTCOMES,
+    Draft,
+    either_sign,
+    one_value,
+    read_json,
+    rows_of,
+    without,
+)
+from dada.policy import Policy
+from dada.safe_text import quoted
+
+FORMS = "original, originalr, v0, v0r, 3a, rand-m9-n2 and the like"
+PIXELS = "timm fills with grey and interpolates; here black and nearest, as in the paper"
+LEVELS = 10.0  # timm's magnitudes run from 0 to 10
+UNIFORM_FROM = 100.0  # timm's mstd above which a magnitude is drawn from 0..m
+
+# RandAugment's list; without `inc1` the names lack "Increasing".
+_RAND = (
+    *("AutoContrast", "Equalize", "Invert", "Rotate", "PosterizeIncreasing", "SolarizeIncreasing"),
+    *("SolarizeAdd", "ColorIncreasing", "ContrastIncreasing", "BrightnessIncreasing"),
+    *("SharpnessIncreasing", "ShearX", "ShearY", "TranslateXRel", "TranslateYRel"),
+)
+
+Row = tuple[str, float, float | None]
+
+
+def _signed(op: str, most: float) -> Callable[[float, float], Step]:
+    return lambda level, p: either_sign(op, p, level / LEVELS * most)
+
+
+def _enhanced(op: str) -> Callable[[float, float], Step]:
+    return lambda level, p: one_value(op, p, level / LEVELS * 1.8 + 0.1)
+
+
+def _further(op: str) -> Callable[[float, float], Step]:
+    return lambda level, p: either_sign(op, p, level / LEVELS * 0.9, middle=1.0)
+
+
+def _plain(op: str) -> Callable[[float, float], Step]:
+    return lambda level, p: one_value(op, p)
+
+
+# timm's name -> (level in 0..10, probability) -> a step in physical units.
+READINGS: dict[str, Callable[[float, float], Step]] = {
+    **{op: _plain(op) for op in ("AutoContrast", "Equalize", "Invert")},
+    "ShearX": _signed("ShearX", 0.3),
+    "ShearY": _signed("ShearY", 0.3),
+    "TranslateXRel": _signed("TranslateX", 0.45),
+    "TranslateYRel": _signed("TranslateY", 0.45),
+    "TranslateX": _signed("TranslateXPixels", 250.0),
+    "TranslateY": _signed("TranslateYPixels", 250.0),
+    "Rotate": _signed("Rotate", 30.0),
+    "Posterize": lambda level, p: one_value("Posterize", p, int(level / LEVELS * 4)),
+    "PosterizeIncreasing": lambda level, p: one_value("Posterize", p, 4 - int(level / LEVELS * 4)),
+    "PosterizeOriginal": lambda level, p: one_value("Posterize", p, int(level / LEVELS * 4) + 4),
+    "Solarize": lambda level, p: one_value("Solarize", p, min(256, int(level / LEVELS * 256))),
+    "SolarizeIncreasing": lambda level, p: one_value(
+        "Solarize", p, 256 - min(256, int(level / LEVELS * 256))
+    ),
+    **{op: _enhanced(op) for op in ("Color", "Contrast", "Brightness", "Sharpness")},
+    **{f"{op}Increasing": _further(op) for op in ("Color", "Contrast", "Brightness", "Sharpness")},
+}
+CONTINUOUS = {name for name in READINGS if not name.startswith(("Posterize", "Solarize"))}
+
+
+def read(file: str, drop: Collection[str] = ()) -> Policy:
+    """FILE is one of timm's strings, or JSON: [[[op, probability, magnitude], ...], ...]."""
+    if Path(file).is_file():
+        rows, deviation, notes = rows_of(read_json(file, FORMS), file), 0.0, []
+    else:
+        kind, *options = file.split("-")
+        settings = _settings(options, file)
+        deviation = settings.get("mstd", 0.0)
+        if kind == "rand":
+            return _rand(file, settings, drop)
+        rows = _named(kind, file)
+        notes = [PIXELS]
+    rows, left_out = without(rows, drop, file)
+    spread = _spread(deviation, file, notes)
+    outcomes = [(1.0, tuple(spread(*row) for row in steps)) for steps in rows]
+    return Draft(
+        source="timm", name=f"timm {file}", outcomes=outcomes, approximations=[*notes, *left_out]
+    ).policy()
+
+
+def _settings(options: list[str], file: str) -> dict[str, float]:
+    """m9, n2, mstd0.5, inc1, p0.5 -> numbers by name."""
+    settings = {}
+    for option in options:
+        match = re.fullmatch(r"(m|n|mstd|mmax|inc|p|w|t)([0-9.]+)", option)
+        try:
+            name, number = match.groups() if match else ("", "")
+            settings[name] = float(number)
+        except ValueError:
+            raise ValueError(
+                f"{file}: {quoted(option)} is not understood; known are {FORMS}"
+            ) from None
+        if name in ("mmax", "w", "t"):
+            raise ValueError(f"{file}: {quoted(option)} cannot be said as a policy; leave it out")
+    return settings
+
+
+def _named(kind: str, file: str) -> list[list[Row]]:
+    if kind not in ("original", "originalr", "v0", "v0r", "3a"):
+        raise ValueError(f"{file}: neither a file nor one of timm's policies: {FORMS}")
+    try:
+        from timm.data.auto_augment import auto_augment_policy
+    except ImportError:
+        raise ValueError(f"{file}: its table is in timm; pip install timm") from None
+    policy = auto_augment_policy(kind, hparams={})
+    return [[(op.name, op.prob, op.magnitude) for op in subpolicy] for subpolicy in policy]
+
+
+def _rand(file: str, settings: dict[str, float], drop: Collection[str]) -> Policy:
+    """timm's RandAugment: n of the list with replacement, each done with probability p (0.5)."""
+    increasing = settings.get("inc", 0.0) != 0
+    layers, level = int(settings.get("n", 2)), settings.get("m", LEVELS)
+    names = [name if increasing else name.removesuffix("Increasing") for name in _RAND]
+    kept = [name for name in names if name not in drop]
+    if len(kept) ** layers > MOST_OUTCOMES or layers < 1:
+        raise ValueError(f"{file}: n{layers} gives too many sub-policies, use n1, n2 or n3")
+    notes = [PIXELS]
+    if len(kept) < len(names):
+        notes.append(f"left out, as asked: {', '.join(n for n in names if n in drop)}")
+    spread = _spread(settings.get("mstd", 0.0), file, notes)
+    steps = [spread(name, settings.get("p", 0.5), level) for name in kept]
+    outcomes = [(1.0, chosen) for chosen in product(steps, repeat=layers)]
+    return Draft(
+        source="timm", name=f"timm {file}", outcomes=outcomes, approximations=notes
+    ).policy()
+
+
+def _spread(
+    deviation: float, file: str, notes: list[str]
+) -> Callable[[str, float, float | None], Step]:
+    """How a row becomes a step when its magnitude is drawn about a level."""
+    if 0 < deviation < UNIFORM_FROM:
+        notes.append(
+            f"mstd{deviation:g}: timm draws magnitudes from a normal distribution, here from the "
+            "uniform one of the same mean and deviation (Posterize and Solarize: the mean)"
+        )
+
+    def step(name: str, probability: float, level: float | None) -> Step:
+        if name not in READINGS:
+            raise ValueError(
+                f"{file}: op {quoted(name)} cannot be said as a policy; --drop {name} leaves it out"
+            )
+        level = LEVELS if level is None else level
+        if not 0 <= level <= LEVELS:
+            raise ValueError(f"{file}: {name} takes a magnitude of 0..10, got {level:g}")
+        half = math.sqrt(3) * deviation
+        low, high = max(0.0, level - half), min(LEVELS, level + half)
+        if deviation >= UNIFORM_FROM:
+            low, high = 0.0, level
+        if not deviation or name not in CONTINUOUS:
+            return READINGS[name](level, probability)
+        ends = READINGS[name](low, probability), READINGS[name](high, probability)
+        far = ends[1].ranges
+        near = ends[0].ranges * (len(far) // len(ends[0].ranges))
+        ranges = tuple((a, b) for (a, _), (b, _) in zip(near, far, strict=True))
+        return Step(op=ends[1].op, probability=probability, ranges=ranges)
+
+    return step

@@ -1,0 +1,349 @@
+"""A policy: frozen, validated, and a JSON file that says what it means.
+
+A policy is a list of sub-policies; for every image one of them is drawn and its operations are
+done one after another, each with its own probability and magnitude.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from importlib import resources
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dada.policy.space import SPACES
+from dada.runlog import write_text
+from dada.safe_text import printable, quoted
+
+if TYPE_CHECKING:
+    from dada.policy.transform import PolicyTransform
+
+FORMAT = "dada-policy"
+VERSION = 1
+SAMPLINGS = ("uniform", "weighted")
+WEIGHT_TOLERANCE = 1e-6
+
+Magnitude = float | tuple[float, float]
+
+
+def _number(value: Any, where: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
+        raise ValueError(f"{where} should be a number in 0..1, got {quoted(value)}")
+    return float(value)
+
+
+@dataclass(frozen=True)
+class PolicyOp:
+    """One step of a sub-policy: which operation, how often, how strongly."""
+
+    op: str
+    probability: float
+    magnitude: Magnitude = 0.5  # a number in 0..1, or (low, high) to draw from for every image
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "probability", _number(self.probability, "probability"))
+        if isinstance(self.magnitude, (list, tuple)):
+            if len(self.magnitude) != 2:
+                raise ValueError(
+                    f"magnitude should be a number or [low, high]: {quoted(self.magnitude)}"
+                )
+            low, high = (_number(end, "magnitude") for end in self.magnitude)
+            if low > high:
+                raise ValueError(f"magnitude [low, high] should rise, got {[low, high]}")
+            object.__setattr__(self, "magnitude", (low, high))
+        else:
+            object.__setattr__(self, "magnitude", _number(self.magnitude, "magnitude"))
+
+    @property
+    def magnitude_range(self) -> tuple[float, float]:
+        m = self.magnitude
+        return m if isinstance(m, tuple) else (m, m)
+
+
+@dataclass(frozen=True)
+class SubPolicy:
+    """Operations done one after another, and how often this sub-policy is drawn."""
+
+    weight: float
+    ops: tuple[PolicyOp, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "weight", _number(self.weight, "weight"))
+        object.__setattr__(self, "ops", tuple(self.ops))
+
+
+@dataclass(frozen=True)
+class Policy:
+    """Sub-policies in a space; see `docs/policy-format.md` for the file.
+
+    Two policies are equal when they do the same: where they come from does not count.
+    """
+
+    subpolicies: tuple[SubPolicy, ...]
+    space: str = "paper"
+    sampling: str = "uniform"
+    provenance: Mapping[str, Any] = field(default_factory=dict, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "subpolicies", tuple(self.subpolicies))
+        if not isinstance(self.space, str) or self.space not in SPACES:
+            raise ValueError(
+                f"space should be one of {', '.join(SPACES)}, got {quoted(self.space)}"
+            )
+        if self.sampling not in SAMPLINGS:
+            raise ValueError(
+                f"sampling should be one of {', '.join(SAMPLINGS)}, got {quoted(self.sampling)}"
+            )
+        for i, subpolicy in enumerate(self.subpolicies):
+            for j, step in enumerate(subpolicy.ops):
+                try:
+                    SPACES[self.space].op(step.op)
+                except ValueError as error:
+                    raise ValueError(f"subpolicies[{i}].ops[{j}].op: {error}") from None
+        weights = [subpolicy.weight for subpolicy in self.subpolicies]
+        if weights and abs(math.fsum(weights) - 1) > WEIGHT_TOLERANCE * max(1, len(weights)):
+            raise ValueError(f"weights should sum to 1, they sum to {math.fsum(weights):.6g}")
+        if self.sampling == "uniform" and weights:
+            share = 1 / len(weights)
+            for i, weight in enumerate(weights):
+                if abs(weight - share) > WEIGHT_TOLERANCE:
+                    raise ValueError(
+                        f"subpolicies[{i}].weight is {weight:g}, but sampling 'uniform' means "
+                        f"1/{len(weights)} for all; use sampling 'weighted'"
+                    )
+
+    @classmethod
+    def uniform(cls, rows: Any, space: str = "paper", **provenance: Any) -> Policy:
+        """From rows of (op, probability, magnitude), every sub-policy as likely as the others."""
+        rows = [tuple(PolicyOp(*step) for step in row) for row in rows]
+        subpolicies = tuple(SubPolicy(1 / len(rows), row) for row in rows)
+        return cls(subpolicies, space, "uniform", provenance)
+
+    # The file
+
+    def to_json(self) -> str:
+        content = {
+            "format": FORMAT,
+            "version": VERSION,
+            "space": self.space,
+            "sampling": self.sampling,
+            "subpolicies": [asdict(subpolicy) for subpolicy in self.subpolicies],
+            "provenance": dict(self.provenance),
+        }
+        return json.dumps(content, indent=1, allow_nan=False) + "\n"
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write the file whole or not at all."""
+        write_text(path, self.to_json())
+        return Path(path)
+
+    @classmethod
+    def load(cls, source: str | os.PathLike[str]) -> Policy:
+        """A policy from a file, a run directory, or a name (`dada.policy.names()` lists them)."""
+        path = Path(source)
+        if path.is_dir():
+            path = path / "policy.json"
+            if not path.is_file():
+                raise ValueError(f"{source}: no policy.json in this directory")
+        if path.is_file():
+            try:
+                return cls.from_json(path.read_text(encoding="utf-8"))
+            except ValueError as error:
+                raise ValueError(f"{path}: {error}") from None
+        from dada.policy import baselines
+
+        named = baselines.by_name(str(source))
+        if named is not None:
+            return named
+        shipped = _published()
+        if str(source) not in shipped:
+            raise ValueError(
+                f"no policy {quoted(str(source))}: neither a file, nor a run directory, nor one of "
+                f"{', '.join(names())}"
+            )
+        return cls.uniform(shipped[str(source)], name=str(source), published=True)
+
+    @classmethod
+    def from_json(cls, text: str) -> Policy:
+        """Read the file's text; whatever is not understood is refused by name."""
+        try:
+            content = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise ValueError(f"not JSON: {error}") from None
+        except RecursionError:
+            raise ValueError("not a policy file: the JSON is nested too deeply") from None
+        if not isinstance(content, dict) or content.get("format") != FORMAT:
+            raise ValueError(f'not a policy file: "format" should be "{FORMAT}"')
+        version = content.get("version")
+        if isinstance(version, int) and version > VERSION:
+            raise ValueError(
+                f"version {quoted(version)} is newer than this program reads ({VERSION}); "
+                "pip install --upgrade dada-augment"
+            )
+        if version != VERSION or isinstance(version, bool):
+            raise ValueError(f"version should be {VERSION}, got {quoted(version)}")
+        fields = _fields(
+            content, "", required=("format", "version", "space", "sampling", "subpolicies")
+        )
+        if not isinstance(fields["subpolicies"], list):
+            raise ValueError("subpolicies should be a list")
+        subpolicies = tuple(
+            _read_subpolicy(entry, f"subpolicies[{i}]")
+            for i, entry in enumerate(fields["subpolicies"])
+        )
+        provenance = fields.get("provenance", {})
+        if not isinstance(provenance, dict):
+            raise ValueError("provenance should be an object")
+        return cls(subpolicies, fields["space"], fields["sampling"], provenance)
+
+    # What it does
+
+    def transform(self, *, seed: int | None = None) -> PolicyTransform:
+        """A callable for PIL images, tensors, batches and tv_tensors."""
+        from dada.policy.transform import PolicyTransform
+
+        return PolicyTransform(self, seed=seed)
+
+    def export(self, target: str) -> str:
+        """The text of a file that does the same in another library, without this package.
+
+        The targets are torchvision, timm, albumentations, kornia, dali and mmpretrain.
+        """
+        from dada.exchange.exports import export
+
+        return export(self, target)
+
+    def op_probabilities(self) -> dict[str, float]:
+        """How often each operation is done to an image: weight x probability, summed."""
+        totals = {op.name: 0.0 for op in SPACES[self.space].ops}
+        for subpolicy in self.subpolicies:
+            for step in subpolicy.ops:
+                totals[step.op] += subpolicy.weight * step.probability
+        return totals
+
+    def describe(self) -> str:
+        """The policy in words and physical units, a line for every sub-policy."""
+        if not self.subpolicies:
+            return "no augmentation"
+        lines = [
+            f"{len(self.subpolicies)} sub-polic{'y' if len(self.subpolicies) == 1 else 'ies'}, "
+            "one drawn for every image "
+            f"({self.sampling}; space {self.space!r})"
+        ]
+        for i, subpolicy in enumerate(self.subpolicies, 1):
+            steps = [
+                f"{self.describe_op(step)} with probability {step.probability:.2f}"
+                for step in subpolicy.ops
+            ]
+            lines.append(f"{i:4d}. {subpolicy.weight:6.2%}  {', then '.join(steps) or 'nothing'}")
+        return "\n".join(lines)
+
+    def describe_op(self, step: PolicyOp) -> str:
+        """One step in physical units, e.g. "Rotate by +-3.4 degrees"."""
+        space = SPACES[self.space]
+        op = space.op(step.op)
+        directions = (-1, 1) if space.strengths and op.two_sided and not op.signed else (1,)
+        written = []
+        for direction in directions:
+            values = [space.value(op, m, direction) for m in step.magnitude_range]
+            ends = [op.neutral if value is None else value for value in values]
+            written.append(op.describe_values([end for end in ends if end is not None]))
+        return op.describe(written)
+
+    def to_space(self, name: str) -> Policy:
+        """The same policy in another space; only `strength` to `paper`, where it is exact.
+
+        An operation whose direction is drawn at random has no single place in the paper's range:
+        the sub-policy is split into its two directions at half weight.
+        """
+        if name == self.space:
+            return self
+        if (self.space, name) != ("strength", "paper"):
+            raise ValueError(
+                f"a policy of space {self.space!r} cannot be written in space {name!r}; "
+                "only 'strength' to 'paper' is exact"
+            )
+        converted = []
+        for subpolicy in self.subpolicies:
+            kept = [step for step in subpolicy.ops if not self._does_nothing(step)]
+            versions = list(product(*(_in_paper_space(step) for step in kept)))
+            share = subpolicy.weight / len(versions)
+            converted += [SubPolicy(share, version) for version in versions]
+        equal = len({round(subpolicy.weight, 12) for subpolicy in converted}) <= 1
+        sampling = self.sampling if equal else "weighted"
+        return Policy(tuple(converted), "paper", sampling, self.provenance)
+
+    def _does_nothing(self, step: PolicyOp) -> bool:
+        return SPACES[self.space].op(step.op).has_strength and step.magnitude_range[1] == 0
+
+
+def names() -> list[str]:
+    """The policies that have a name: published ones, then those that cost nothing."""
+    from dada.policy import baselines
+
+    return [*_published(), *baselines.NAMES]
+
+
+def _published() -> dict[str, Any]:
+    text = resources.files("dada.policy").joinpath("published.json").read_text(encoding="utf-8")
+    return dict(json.loads(text))
+
+
+def _in_paper_space(step: PolicyOp) -> list[PolicyOp]:
+    """One step of space `strength` as one step, or one for each direction, of space `paper`."""
+    op = SPACES["paper"].op(step.op)
+    low, high = step.magnitude_range
+
+    def in_order(first: float, second: float) -> Magnitude:
+        return first if first == second else (min(first, second), max(first, second))
+
+    if not op.has_strength:
+        magnitudes = [step.magnitude]
+    elif op.two_sided:
+        directions = (1,) if op.signed else (-1, 1)
+        magnitudes = [in_order(0.5 + 0.5 * low * d, 0.5 + 0.5 * high * d) for d in directions]
+    elif op.neutral == op.high:
+        magnitudes = [in_order(1 - low, 1 - high)]
+    else:
+        magnitudes = [step.magnitude]
+    return [PolicyOp(step.op, step.probability, magnitude) for magnitude in magnitudes]
+
+
+def _fields(entry: Any, where: str, *, required: tuple[str, ...]) -> dict[str, Any]:
+    """The entry's fields, every required one there and none that is unknown."""
+    if not isinstance(entry, dict):
+        raise ValueError(f"{where} should be an object, got {quoted(entry)}")
+    prefix = f"{where}." if where else ""
+    optional = () if where else ("provenance",)
+    for name in required:
+        if name not in entry:
+            raise ValueError(f"{prefix}{name} is missing")
+    for name in entry:
+        if name not in (*required, *optional):
+            raise ValueError(f"{prefix}{printable(name)} is not a field of this format")
+    return entry
+
+
+def _read_subpolicy(entry: Any, where: str) -> SubPolicy:
+    fields = _fields(entry, where, required=("weight", "ops"))
+    if not isinstance(fields["ops"], list):
+        raise ValueError(f"{where}.ops should be a list")
+    steps = []
+    for j, step in enumerate(fields["ops"]):
+        here = f"{where}.ops[{j}]"
+        values = _fields(step, here, required=("op", "probability", "magnitude"))
+        if not isinstance(values["op"], str):
+            raise ValueError(f"{here}.op should be a name, got {quoted(values['op'])}")
+        try:
+            steps.append(PolicyOp(**values))
+        except ValueError as error:
+            raise ValueError(f"{here}.{error}") from None
+    try:
+        return SubPolicy(fields["weight"], tuple(steps))
+    except ValueError as error:
+        raise ValueError(f"{where}.{error}") from None

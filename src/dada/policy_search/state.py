@@ -1,0 +1,127 @@
+"""Everything that changes during a search, and so everything a checkpoint must hold."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from dada.config import SearchConfig
+from dada.data import Split
+from dada.engine import ALONE, Lane, Precision, Ranks, channels_last, generator_on
+from dada.policy import Policy
+from dada.policy.augment import Normalise
+from dada.policy.space import SearchSpace
+from dada.policy_search.estimators import Estimator, make_estimator
+from dada.policy_search.evidence import Evidence
+from dada.policy_search.parameters import MagnitudeDistribution, PolicyParameters
+from dada.training.optimisers import SGD, Adam
+
+
+class SearchState(nn.Module):
+    """The network, the policy, their optimisers, and the random generators."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        split: Split,
+        config: SearchConfig,
+        seed: int,
+        device: torch.device,
+        ranks: Ranks = ALONE,
+    ) -> None:
+        super().__init__()
+        self.config, self.device, self.ranks = config, device, ranks
+        self.num_classes = split.num_classes
+        self.precision = Precision.of(config.precision, device)
+        elements = config.batch_size * split.channels * math.prod(split.image_size)
+        self.lane = Lane(device, self.precision, seed, elements)
+        self.space = SearchSpace.of(config)
+        self.model: nn.Module = channels_last(model.to(device), device)
+        self.normalise = Normalise(*split.mean_std())
+        self.learned = self.policy_parameters()
+        self.previous = self.policy_parameters()  # after the last epoch
+        self.estimator: Estimator = make_estimator(
+            config.estimator,
+            self.space.num_subpolicies,
+            config.ops_per_subpolicy,
+            temperature=config.temperature,
+            views=config.views,
+            generator=torch.Generator().manual_seed(seed),
+        )
+        if config.update == "evidence":
+            # The network trains under the uniform policy, which stays where it is.
+            self.sampling = self.policy_parameters()
+            self.evidence: Evidence | None = Evidence(self.space, config.magnitude_bins)
+        else:
+            self.sampling = self.learned
+            self.evidence = None
+        self.to(device)
+        if ranks.world > 1:  # a network of the user's own may have begun differently elsewhere
+            self.model.load_state_dict(ranks.same(self.model.state_dict()))
+        self.weight_optimizer = SGD(
+            self.model.parameters(), momentum=config.momentum, weight_decay=config.weight_decay
+        )
+        self.policy_optimizer = Adam(
+            [*self.learned.parameters(), *self.estimator.parameters()],
+            lr=config.policy_lr,
+            betas=config.policy_betas,
+        )
+        self.order = generator_on(torch.device("cpu"), seed)  # which images, in which order
+        self.noise = generator_on(device, seed + 1)  # everything drawn on the device
+
+    def seen(self, images_BCHW: Tensor) -> Tensor:
+        """The images as the network sees them."""
+        views: Tensor = channels_last(self.normalise(images_BCHW), self.device)
+        return views
+
+    def mine(self, rows_VB: Tensor) -> Tensor:
+        """Rows of everyone's views to those of this process's: views outside, images inside."""
+        return self.ranks.mine(rows_VB.unflatten(0, (self.config.views, -1)), 1).flatten(0, 1)
+
+    def gather(self, mine_VB: Tensor) -> Tensor:
+        """The way back: the same rows of every process together."""
+        by_view = mine_VB.unflatten(0, (self.config.views, -1))
+        return self.ranks.gather(by_view, 1).flatten(0, 1)
+
+    @property
+    def reads_pixels(self) -> bool:
+        """Whether the cost's gradient by pixel is asked for."""
+        by_magnitude = self.config.magnitudes in ("straight_through", "pathwise")
+        return self.estimator.needs_pixel_effects or by_magnitude
+
+    def policy_parameters(self) -> PolicyParameters:
+        """A policy at the starting point."""
+        n, k = self.space.num_subpolicies, self.space.ops_per_subpolicy
+        distribution = None
+        if self.config.magnitudes == "distribution":
+            distribution = MagnitudeDistribution(
+                n, k, bins=self.config.magnitude_bins, op_index_NK=self.space.op_index_NK
+            )
+        return PolicyParameters(n, k, magnitude_distribution=distribution)
+
+    def checkpoint(self, epoch: int, history: list[dict[str, Any]]) -> dict[str, Any]:
+        return {
+            "epoch": epoch,
+            "history": history,
+            "modules": self.state_dict(),
+            "weight_optimizer": self.weight_optimizer.state_dict(),
+            "policy_optimizer": self.policy_optimizer.state_dict(),
+            "generators": [self.order.get_state(), self.noise.get_state()],
+            "global_generators": self.lane.random,
+        }
+
+    def restore(self, saved: dict[str, Any]) -> None:
+        with self.lane:
+            self.load_state_dict(saved["modules"])
+            self.weight_optimizer.load_state_dict(saved["weight_optimizer"])
+            self.policy_optimizer.load_state_dict(saved["policy_optimizer"])
+        for generator, position in zip((self.order, self.noise), saved["generators"], strict=True):
+            generator.set_state(position.cpu())
+        self.lane.random = [position.cpu() for position in saved["global_generators"]]
+
+    def policy(self, provenance: dict[str, Any]) -> Policy:
+        top = self.config.top if self.evidence is None else None
+        return self.learned.to_policy(self.space, top=top, provenance=provenance)

@@ -1,0 +1,306 @@
+"""Is the policy that was found worth anything here? Short trainings decide, before a user does.
+
+candidates.py  the policies that cost no search
+plan.py        which candidates, in which rounds, with how many seeds
+rounds.py      the rounds, the fresh pairs at the end, and what they allow to be said
+trainings.py   the trainings themselves, and what is on disk of them
+
+Everyone is trained on `split.train` and judged on `split.val`. Where chance parted those, the pairs
+that measure have halves of their own. The test images are not looked at.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from dada.config import SearchConfig, TrainConfig
+from dada.data import Split, split_off_validation
+from dada.policy import Policy, baselines
+from dada.policy.space import SearchSpace
+from dada.policy_search.verify.candidates import free_policies
+from dada.policy_search.verify.plan import LEAST_TRAININGS, Plan, plan_for
+from dada.policy_search.verify.rounds import AGAINST, Outcome, decide
+from dada.policy_search.verify.trainings import OnTraining, Trainings
+from dada.runlog import RunLog
+from dada.trials.cost import forward_operations, training_seconds
+from dada.trials.short import short_config, shorten
+
+__all__ = [
+    "BUDGET",
+    "OnTraining",
+    "Verification",
+    "budget_for",
+    "free_policies",
+    "short_config",
+    "shorten",
+    "verify",
+    "verify_searched",
+]
+
+FILE = "verification.json"
+# Seconds on a nominal machine after a search, unless the user says otherwise. On a CPU they would
+# be as long as the search again, so there one has to ask.
+BUDGET = {"cpu": 0.0, "cuda": 50.0}
+# Of a training after a search. Longer ones show more of what a policy does (docs/search-study.md).
+STEPS = {"cpu": 400, "cuda": 1000}
+
+
+def budget_for(asked: float | None, device: torch.device, *, usual: bool) -> float:
+    """What a user asked for, or else the default of searches that are `usual`, or nothing."""
+    if asked is None:
+        return BUDGET[device.type] if usual else 0.0
+    if not 0 <= asked < math.inf:
+        raise ValueError(f"verify_budget should be 0 or more seconds, got {asked:g}")
+    return asked
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verification:
+    """Which policy to take, and what was seen of it. Scores in percent, differences in points."""
+
+    policy: Policy  # the chosen one, with provenance["verification"] filled
+    chosen: str
+    against: str
+    difference: float | None  # of the best candidate to uniform, fresh seeds only; None: no pairs
+    interval: tuple[float, float] | None
+    seeds: int  # fresh pairs
+    verdict: str
+    rounds: list[dict[str, Any]]
+    candidates: list[dict[str, Any]]
+    left_out: list[str]  # candidates for which the budget had no room
+    trainings: int
+    seconds: float
+    budget: float
+
+    def facts(self) -> dict[str, Any]:
+        """What a policy file keeps: nothing that differs between two equal runs."""
+        return {
+            "verdict": self.verdict,
+            "against": self.against,
+            "difference": self.difference,
+            "interval": None if self.interval is None else list(self.interval),
+            "seeds": self.seeds,
+            "chosen": self.chosen,
+            "trainings": self.trainings,
+            "budget": self.budget,
+            "candidates": self.candidates,
+            "left_out": self.left_out,
+        }
+
+
+def verify_searched(
+    split: Split,
+    searched: Policy,
+    build: Callable[[int], nn.Module],
+    config: SearchConfig,
+    *,
+    whole: Split | None,
+    seed: int,
+    device: torch.device,
+    **how: Any,
+) -> Verification:
+    """What a search found against the free policies of its space, in short trainings.
+
+    `whole` are the images before chance parted them. The policy that is chosen keeps the search's
+    provenance; `how` are the other arguments of `verify`.
+    """
+    space = SearchSpace.of(config)
+    usual = TrainConfig(base=config.base)
+    short, training = shorten(split, usual, seed=seed, steps=STEPS[device.type])
+
+    def parted_anew(seed: int) -> Split:
+        assert whole is not None
+        try:
+            parted = split_off_validation(whole, config.val_fraction, seed)
+        except ValueError:  # its groups, in that order, leave a class on one side only
+            parted = split
+        return replace(shorten(parted, usual, seed=seed)[0], test=None)
+
+    candidates = {"searched": searched, **free_policies(space)}
+    how |= {"seed": seed, "device": device, "halves": None if whole is None else parted_anew}
+    verified = verify(short, candidates, build, config=training, **how)
+    provenance = {**searched.provenance, **verified.policy.provenance}
+    return replace(verified, policy=replace(verified.policy, provenance=provenance))
+
+
+def verify(
+    split: Split,
+    candidates: Mapping[str, Policy],
+    build: Callable[[int], nn.Module],
+    *,
+    config: TrainConfig,
+    budget: float,
+    seed: int,
+    device: torch.device,
+    run: RunLog | None = None,
+    on_training: OnTraining | None = None,
+    at_once: int | None = None,
+    halves: Callable[[int], Split] | None = None,
+) -> Verification:
+    """Choose between `candidates` by short trainings, and measure the choice on fresh seeds.
+
+    `candidates` are policies by name, `uniform` among them; where the budget has not room for all,
+    the last ones are left out. `build(seed)` gives a new network. `config` is one training's (see
+    `shorten`). `budget` is in seconds of a nominal machine: it is turned into a number of trainings
+    by counting operations, never by a clock, so that the same call gives the same answer.
+
+    With `run`, every training that ends is written to its directory, and the same call goes on from
+    there. `on_training(name, score, done, total)` is called after each. `at_once` trainings run
+    side by side (None: a few small ones on a card, one on a CPU); it does not change the plan.
+    `halves(seed)` parts the images anew for a pair that measures. Where none is given, all pairs
+    have the images of `split`, and the interval does not hold what is due to those.
+    """
+    _check(split, candidates, budget, at_once)
+    started = time.perf_counter()
+    # Without its test images, so that no way leads to them.
+    split = replace(split, test=None)
+    settled = _settled(candidates, config, split)
+    network = build(seed)
+    operations = forward_operations(network, (split.channels, *split.image_size))
+    del network
+    each = training_seconds(split, config, operations, device.type)
+    plan = plan_for(int(budget / each), len(settled))
+    if plan is None:
+        return _not_verified(candidates, settled, budget, each)
+    names = [*[name for name in settled if name != AGAINST][: plan.candidates - 1], AGAINST]
+    trainings = Trainings(
+        split=split,
+        build=build,
+        settled={name: settled[name] for name in names},
+        device=device,
+        at_once=at_once,
+        total=plan.trainings,
+        run=run,
+        on_training=on_training,
+        halves=halves,
+    )
+    assert split.val is not None
+    outcome = decide(
+        names,
+        plan,
+        trainings,
+        measure=trainings.measure,
+        seed=seed,
+        images=len(split.val),
+    )
+    found = _verification(
+        candidates,
+        outcome,
+        plan,
+        left_out=[name for name in settled if name not in names],
+        budget=budget,
+        seconds=time.perf_counter() - started + trainings.seconds_before,
+    )
+    if run is not None:
+        content = {**found.facts(), "rounds": found.rounds}
+        run.save_text(FILE, json.dumps(content, indent=1, allow_nan=False) + "\n")
+    return found
+
+
+def _check(
+    split: Split, candidates: Mapping[str, Policy], budget: float, at_once: int | None
+) -> None:
+    if split.val is None or not len(split.val):
+        raise ValueError(
+            f"{split.name}: policies are verified on validation images, and there are none; "
+            "split some off first"
+        )
+    if AGAINST not in candidates:
+        given = ", ".join(candidates) or "none"
+        raise ValueError(f"the candidates should hold {AGAINST!r} to compare with, got {given}")
+    if isinstance(budget, bool) or not (math.isfinite(budget) and budget >= 0):
+        raise ValueError(f"--verify-budget should be a number of seconds, got {budget!r}")
+    if at_once is not None and at_once < 1:
+        raise ValueError(f"at_once should be 1 or more, got {at_once}")
+
+
+def _settled(
+    candidates: Mapping[str, Policy], config: TrainConfig, split: Split
+) -> dict[str, tuple[Policy, TrainConfig]]:
+    """Each candidate and its settings; of those that do the same, only the first, or uniform."""
+    settled: dict[str, tuple[Policy, TrainConfig]] = {}
+    for name in [AGAINST, *(name for name in candidates if name != AGAINST)]:
+        policy = candidates[name]
+        base = baselines.base_for(str(policy.provenance.get("name")), config.base, split.image_size)
+        entry = (policy, replace(config, base=base))
+        if entry not in settled.values():
+            settled[name] = entry
+    return settled
+
+
+def _not_verified(
+    candidates: Mapping[str, Policy],
+    settled: Mapping[str, object],
+    budget: float,
+    each: float,
+) -> Verification:
+    """No training at all: the first candidate is returned as it is, and nothing is claimed."""
+    others = [name for name in settled if name != AGAINST]
+    if others:
+        chosen = others[0]
+        enough = math.ceil(LEAST_TRAININGS * each)
+        verdict = (
+            f"not verified: the budget of {budget:g} s allows no comparison; "
+            f"give --verify-budget {enough} or more"
+        )
+    else:
+        chosen = AGAINST
+        verdict = "not verified: no candidate differs from uniform; uniform is returned"
+    return _with_facts(
+        Verification(
+            policy=candidates[chosen],
+            chosen=chosen,
+            against=AGAINST,
+            difference=None,
+            interval=None,
+            seeds=0,
+            verdict=verdict,
+            rounds=[],
+            candidates=[],
+            left_out=others[1:],
+            trainings=0,
+            seconds=0.0,
+            budget=budget,
+        )
+    )
+
+
+def _verification(
+    candidates: Mapping[str, Policy],
+    outcome: Outcome,
+    plan: Plan,
+    *,
+    left_out: list[str],
+    budget: float,
+    seconds: float,
+) -> Verification:
+    return _with_facts(
+        Verification(
+            policy=candidates[outcome.chosen],
+            chosen=outcome.chosen,
+            against=AGAINST,
+            difference=outcome.difference,
+            interval=outcome.interval,
+            seeds=plan.pairs,
+            verdict=outcome.verdict,
+            rounds=[asdict(each) for each in outcome.rounds],
+            candidates=outcome.candidates,
+            left_out=left_out,
+            trainings=plan.trainings,
+            seconds=round(seconds, 2),
+            budget=budget,
+        )
+    )
+
+
+def _with_facts(found: Verification) -> Verification:
+    provenance = {**found.policy.provenance, "verification": found.facts()}
+    return replace(found, policy=replace(found.policy, provenance=provenance))

@@ -1,0 +1,131 @@
+"""The trainings of a verification: run as those of a comparison are, and kept as those are."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from dada.config import TrainConfig
+from dada.data import Split
+from dada.policy import Policy
+from dada.runlog import RunLog
+from dada.training.loop import at_once_for
+from dada.trials.records import Records
+from dada.trials.runners import Setting, Trial, run_trials
+
+FOLDER = "verification"  # of the run directory
+BUILT_AHEAD = 32  # networks for one card; each keeps its weights there until all have ended
+
+OnTraining = Callable[[str, float, int, int], None]
+"""(name of the candidate, accuracy in percent, trainings done, trainings in all)"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Built(Setting):
+    """A setting whose networks come from a function, and some of whose seeds have own images."""
+
+    build: Callable[[int], nn.Module]
+    model: str | nn.Module = ""
+    split_of: Mapping[int, Split] = field(default_factory=dict)  # by seed
+
+    def network(self, seed: int) -> nn.Module:
+        return self.build(seed)
+
+    def split_for(self, trial: Trial) -> Split:
+        return self.split_of.get(trial.seed, self.split)
+
+    @property
+    def decoded_bytes(self) -> int:
+        return sum(split.decoded_bytes for split in (self.split, *self.split_of.values()))
+
+
+class Trainings:
+    """Call it with names and seeds: it trains what is not on disk yet, and gives all scores.
+
+    `measure` is the same, with images that `halves` draws for every seed, if it is given.
+    """
+
+    def __init__(
+        self,
+        *,
+        split: Split,
+        build: Callable[[int], nn.Module],
+        settled: Mapping[str, tuple[Policy, TrainConfig]],
+        device: torch.device,
+        at_once: int | None,
+        total: int,
+        run: RunLog | None,
+        on_training: OnTraining | None,
+        halves: Callable[[int], Split] | None = None,
+    ) -> None:
+        assert split.test is None, "trainings are judged on the test images where there are some"
+        self.setting = Built(split=split, build=build, device=device)
+        self.halves = halves
+        self.settled, self.total, self.on_training = settled, total, on_training
+        # On a CPU one: these are short, and a process takes seconds to start.
+        self.at_once = at_once or at_once_for(device, split.image_size)
+        self.records = None if run is None else Records(run.path / FOLDER, list(settled))
+        self.done = 0
+        self.seconds_before = 0.0  # of trainings that an earlier session made
+
+    def __call__(self, names: Sequence[str], seeds: Sequence[int]) -> dict[str, list[float]]:
+        # Seed by seed, so that those who stop early have the same seeds of everyone.
+        trials = [self._trial(name, seed) for seed in seeds for name in names]
+        found: dict[Trial, float] = {}
+        for trial in trials:
+            if (kept := self._on_disk(trial)) is not None:
+                self.seconds_before += kept["seconds"]
+                self._note(found, trial, kept)
+        while left := [trial for trial in trials if trial not in found]:
+            ahead = left[:BUILT_AHEAD] if self.setting.device.type == "cuda" else left
+            try:
+                for trial, outcome in run_trials(self.setting, ahead, self.at_once):
+                    if self.records is not None:
+                        self.records.write(trial, {**outcome, "asked": self._asked(trial)})
+                    self._note(found, trial, outcome)
+            except torch.cuda.OutOfMemoryError:
+                if self.at_once == 1:
+                    raise
+                self.at_once //= 2  # fewer share the card; those in progress begin again
+        return {name: [found[self._trial(name, seed)] for seed in seeds] for name in names}
+
+    def measure(self, names: Sequence[str], seeds: Sequence[int]) -> dict[str, list[float]]:
+        if self.halves is None:
+            return self(names, seeds)
+        found: dict[str, list[float]] = {name: [] for name in names}
+        shared = self.setting
+        few = self.at_once  # halves in memory at a time; a full card lowers the one, not the other
+        for first in range(0, len(seeds), few):
+            some = seeds[first : first + few]
+            self.setting = replace(shared, split_of={seed: self.halves(seed) for seed in some})
+            for name, scores in self(names, some).items():
+                found[name] += scores
+        self.setting = shared
+        return found
+
+    def _trial(self, name: str, seed: int) -> Trial:
+        policy, config = self.settled[name]
+        return Trial(name=name, policy=policy, config=config, seed=seed)
+
+    def _note(self, found: dict[Trial, float], trial: Trial, outcome: dict[str, Any]) -> None:
+        found[trial] = 100 * outcome["accuracy"]
+        self.done += 1
+        if self.on_training is not None:
+            self.on_training(trial.name, found[trial], self.done, self.total)
+
+    def _on_disk(self, trial: Trial) -> dict[str, Any] | None:
+        """What an earlier session wrote, if it was asked the very same."""
+        kept = None if self.records is None else self.records.read(trial)
+        return kept if kept is not None and kept.get("asked") == self._asked(trial) else None
+
+    def _asked(self, trial: Trial) -> str:
+        """A fingerprint of policy, settings and images."""
+        policy = replace(trial.policy, provenance={}).to_json()
+        asked = [policy, asdict(trial.config), self.setting.split_for(trial).fingerprint]
+        return hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:16]

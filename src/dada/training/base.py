@@ -1,0 +1,127 @@
+"""What is done to every training image besides the policy: crop, flip, colours, the cutout square.
+
+Letters: B images, C channels, H height, W width, K operations. All of it happens on the device, a
+batch at a time, and is the same in search and training.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from dada import ops
+from dada.config import Base
+from dada.engine import ALONE, Ranks
+
+
+def before_policy(
+    images_BCHW: Tensor,
+    base: Base,
+    generator: torch.Generator | None = None,
+    ranks: Ranks = ALONE,
+) -> Tensor:
+    """What every training image gets before the policy: crop, flip, and ImageNet's colours."""
+    images_BCHW = crop_and_flip(images_BCHW, base, generator, ranks)
+    if base.jitter:
+        images_BCHW = jitter_colours(images_BCHW, base.jitter, generator, ranks)
+    if base.lighting:
+        images_BCHW = change_lighting(images_BCHW, base.lighting, generator, ranks)
+    return images_BCHW
+
+
+def crop_and_flip(
+    images_BCHW: Tensor,
+    base: Base,
+    generator: torch.Generator | None = None,
+    ranks: Ranks = ALONE,
+) -> Tensor:
+    """Every image padded, cut out at its own place, and mirrored half the time."""
+    if not base.crop and not base.flip:
+        return images_BCHW
+    b, c, h, w = images_BCHW.shape
+    device = images_BCHW.device
+    uniform = ranks.uniform(b, 3, device, generator).T
+    shift_2B = (uniform[:2] * (2 * base.crop + 1)).long()
+    x = torch.arange(w, device=device).expand(b, w)
+    if base.flip:
+        x = torch.where((uniform[2] < 0.5).unsqueeze(1), w - 1 - x, x)
+    x = x + shift_2B[0].unsqueeze(1)
+    y = torch.arange(h, device=device) + shift_2B[1].unsqueeze(1)
+    padded = F.pad(images_BCHW, (base.crop,) * 4)
+    index = (y.unsqueeze(2) * (w + 2 * base.crop) + x.unsqueeze(1)).view(b, 1, h * w)
+    return torch.gather(padded.flatten(2), 2, index.expand(b, c, h * w)).view(b, c, h, w)
+
+
+JITTERED = ("Brightness", "Contrast", "Color")
+
+
+def jitter_colours(
+    images_BCHW: Tensor,
+    strength: float,
+    generator: torch.Generator | None = None,
+    ranks: Ranks = ALONE,
+) -> Tensor:
+    """Brightness, contrast and colour times a factor in 1 +- strength, in an order of its own."""
+    b, device = len(images_BCHW), images_BCHW.device
+    uniform = ranks.uniform(b, 2 * len(JITTERED), device, generator)
+    order_BK = uniform[:, : len(JITTERED)].argsort(dim=1)
+    factor_BK = 1 + strength * (2 * uniform[:, len(JITTERED) :] - 1)
+    nowhere_BK2 = torch.zeros(b, len(JITTERED), 2, dtype=torch.float64, device=device)
+    chosen = tuple(ops.BY_NAME[name] for name in JITTERED)
+    return ops.run(chosen, images_BCHW, order_BK, factor_BK.double(), nowhere_BK2)
+
+
+# Principal components of the colours of ImageNet's training images: (R, G, B), and their
+# deviations, of images in 0..1 (Krizhevsky et al. 2012, as published with many trainers since).
+PRINCIPAL_COLOURS = (
+    (-0.5675, 0.7192, 0.4009),
+    (-0.5808, -0.0045, -0.8140),
+    (-0.5836, -0.6948, 0.4203),
+)
+PRINCIPAL_DEVIATIONS = (0.2175, 0.0188, 0.0045)
+
+
+def change_lighting(
+    images_BCHW: Tensor,
+    strength: float,
+    generator: torch.Generator | None = None,
+    ranks: Ranks = ALONE,
+) -> Tensor:
+    """A colour along the principal components added to the whole image; RGB only."""
+    if images_BCHW.shape[1] != 3:
+        return images_BCHW
+    uniform_B6 = ranks.uniform(len(images_BCHW), 6, images_BCHW.device, generator)
+    # Box and Muller: two uniform numbers make a normal one.
+    radius = (-2 * torch.log1p(-uniform_B6[:, :3])).sqrt()
+    normal_B3 = radius * torch.cos(2 * torch.pi * uniform_B6[:, 3:])
+    # Added up in numbers, not in a tensor from Python's: a CUDA graph may be recording.
+    shifts = [
+        sum(
+            normal_B3[:, k] * (component * deviation * 255 * strength)
+            for k, (component, deviation) in enumerate(zip(row, PRINCIPAL_DEVIATIONS, strict=True))
+        )
+        for row in PRINCIPAL_COLOURS
+    ]
+    shift_B311 = torch.stack(shifts, 1).view(-1, 3, 1, 1)  # type: ignore[arg-type]
+    return (images_BCHW + shift_B311).round_().clamp_(0, 255).to(torch.uint8)
+
+
+def cover_square(
+    images_BCHW: Tensor,
+    side: int,
+    generator: torch.Generator | None = None,
+    ranks: Ranks = ALONE,
+) -> Tensor:
+    """The paper's Cutout baseline: a square of the mean colour, after normalising."""
+    if not side:
+        return images_BCHW
+    b, _, h, w = images_BCHW.shape
+    device = images_BCHW.device
+    center_B2 = ranks.uniform(b, 2, device, generator)
+    left = ((center_B2[:, 0] * w).long() - side // 2).view(b, 1, 1, 1)
+    top = ((center_B2[:, 1] * h).long() - side // 2).view(b, 1, 1, 1)
+    x = torch.arange(w, device=device)
+    y = torch.arange(h, device=device).unsqueeze(1)
+    covered = (x >= left) & (x < left + side) & (y >= top) & (y < top + side)
+    return images_BCHW.masked_fill(covered, 0.0)

@@ -1,0 +1,347 @@
+"""Trains a network under any policy, and judges it.
+
+Letters: B images of a batch, C classes (channels, in BCHW), T steps.
+
+Every image goes through the same stations as in the search: crop and flip, policy, normalise,
+cutout. On a GPU the whole step is a CUDA graph; several trainings may share one card.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import time
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, TypeVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from dada.config import TrainConfig
+from dada.data import Part, Split, batches, resized_crops
+from dada.engine import ALONE, Captured, Ranks, kernels_for
+from dada.models import check_logits
+from dada.policy import Policy
+from dada.runlog import RunLog
+from dada.training.scores import Scores, judge_model
+from dada.training.state import TrainState
+
+SECONDS_BETWEEN_CHECKPOINTS = 20.0
+TRAININGS_ON_A_CARD, SMALL_SIDE = 3, 64  # more of them gain nothing (benchmarks/train.py)
+
+OnEpoch = Callable[[dict[str, Any], int], None]
+K = TypeVar("K")
+T = TypeVar("T")
+Turns = Generator[None, None, T]
+"""Something that stops after every step, to let others have a turn."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainResult:
+    """The trained network, how good it is, and what was seen on the way."""
+
+    scores: Scores
+    history: list[dict[str, Any]]  # one entry per epoch
+    seconds: float
+    images_per_second: float
+    model: nn.Module
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """One training, ready to begin. `judge` defaults to the test images, or the validation's."""
+
+    split: Split
+    model: nn.Module
+    policy: Policy
+    config: TrainConfig
+    seed: int
+    device: torch.device
+    judge: Part | None = None
+    run: RunLog | None = None
+    on_epoch: OnEpoch | None = None
+    graph: bool = True
+    ranks: Ranks = ALONE
+    checkpoint_seconds: float = SECONDS_BETWEEN_CHECKPOINTS
+
+
+def train(
+    split: Split,
+    model: nn.Module,
+    policy: Policy,
+    config: TrainConfig,
+    *,
+    seed: int,
+    device: torch.device,
+    **options: Any,
+) -> TrainResult:
+    """Train `model` on `split.train` under `policy`; `options` are the other fields of `Job`.
+
+    With `run`, a log and checkpoints are written, and a training that was killed continues from
+    its last checkpoint.
+    """
+    job = Job(
+        split=split, model=model, policy=policy, config=config, seed=seed, device=device, **options
+    )
+    return next(result for _, result in train_many([job]))
+
+
+def train_many(jobs: Sequence[Job], at_once: int = 1) -> Iterator[tuple[Job, TrainResult]]:
+    """Each job's result, in the order in which they end; `at_once` of them share the device.
+
+    They take turns, a step each, on streams of their own: while the host launches one's step, the
+    card works on the others'. A job that is like one that has ended goes on in its place, with its
+    recorded step.
+    """
+    waiting, free = list(jobs), list[Place]()
+    total = sum(Length.of(job).steps for job in jobs)
+
+    def begun() -> Iterator[tuple[tuple[Job, Place], Turns[TrainResult]]]:
+        while waiting:
+            job = waiting.pop(0)
+            place = next((place for place in free if place.suits(job)), None)
+            if place is None:
+                place = Place(job)
+            else:
+                free.remove(place)
+                place.take_over(job)
+            yield (job, place), _training(job, place, total)
+
+    for (job, place), result in take_turns(begun(), at_once):
+        if any(place.suits(other) for other in waiting):
+            free.append(place)
+            result = replace(result, model=copy.deepcopy(result.model))
+        yield job, result
+
+
+def take_turns(begun: Iterator[tuple[K, Turns[T]]], at_once: int) -> Iterator[tuple[K, T]]:
+    """What each returns, in the order in which they end; the next begins when there is room."""
+    assert at_once >= 1, f"nothing is done with at_once={at_once}"
+    running: list[tuple[K, Turns[T]]] = []
+    while True:
+        while len(running) < at_once and (one := next(begun, None)) is not None:
+            running.append(one)
+        if not running:
+            return
+        for one in list(running):
+            try:
+                next(one[1])
+            except StopIteration as ended:
+                running.remove(one)
+                yield one[0], ended.value
+
+
+@dataclass(frozen=True)
+class Length:
+    """How long a training is. `batch` is that of all processes together."""
+
+    batch: int
+    steps_per_epoch: int
+    epochs: int
+
+    @classmethod
+    def of(cls, job: Job) -> Length:
+        images = len(job.split.train)
+        batch = job.ranks.share(job.config.batch_size, images) * job.ranks.world
+        return cls(batch, images // batch, job.config.epochs_for(images // batch))
+
+    @property
+    def steps(self) -> int:
+        return self.epochs * self.steps_per_epoch
+
+
+class Place:
+    """A network on the device and its step, which is recorded once for many trainings."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.split = job.split.to(job.device)
+        self.state = TrainState(
+            job.model, self.split, job.policy, job.config, job.seed, job.device, job.ranks
+        )
+        train = self.split.train
+        seen = self.state.normalise(train.batch(torch.arange(2))[0])
+        check_logits(job.model, seen, self.split.num_classes)
+        self.step = self._step()
+
+    def _step(self) -> Captured:
+        return Captured(
+            partial(train_step, self.state),
+            generators=[self.state.noise],
+            # Recording what processes tell each other is left to those who can try it.
+            enabled=self.job.graph and self.job.ranks.world == 1,
+        )
+
+    def suits(self, job: Job) -> bool:
+        """Whether a job can go on here. One that keeps checkpoints begins as it always would."""
+        here = self.job
+        return (
+            job.run is None
+            and here.run is None
+            and job.split is here.split
+            and (job.config, job.device, job.graph) == (here.config, here.device, here.graph)
+            and job.ranks is here.ranks
+            and self.state.can_begin_again(job.model, job.policy)
+        )
+
+    def take_over(self, job: Job) -> None:
+        self.job = job
+        self.state.begin_again(job.model, job.policy, job.seed)
+
+    def go_on_under(self, policy: Policy) -> None:
+        """Another policy from the next step on, of the same space or another."""
+        space = self.state.space
+        self.state.use(policy)
+        if self.state.space is not space:
+            self.step = self._step()  # the recorded one has the operations of the other space
+
+    def epoch(self, rates_T: Tensor, steps_of_all: int) -> Turns[float]:
+        """All images once, at these learning rates; returns the mean loss.
+
+        `steps_of_all` that this process will make say whether compiling kernels will pay.
+        """
+        state, ranks, part = self.state, self.job.ranks, self.split.train
+        batch = Length.of(self.job).batch
+        losses = []
+        with state.lane:
+            order_N = torch.randperm(len(part), generator=state.order)
+            whole = order_N[: len(rates_T) * batch].view(-1, batch)
+            reader = _read(state, part, [ranks.mine(index_B) for index_B in whole])
+        for rate in rates_T:
+            with state.lane, kernels_for(steps_of_all):
+                images, labels = next(reader)
+                losses.append(self.step(images, labels, rate))
+            yield
+        with state.lane:
+            return float(ranks.gather(torch.stack(losses)).mean())
+
+    def judged_on(self, part: Part) -> Scores:
+        state = self.state
+        with state.lane:
+            state.agree_on_statistics()
+            return judge_model(
+                state.judged,
+                state.normalise,
+                part.to(self.job.device),
+                self.split.num_classes,
+                state.precision,
+                state.ranks,
+            )
+
+
+def at_once_for(device: torch.device, image_size: tuple[int, int]) -> int:
+    """How many trainings share a device: a few small ones on a card, large ones fill it alone."""
+    on_a_card = TRAININGS_ON_A_CARD if max(image_size) <= SMALL_SIDE else 1
+    return on_a_card if device.type == "cuda" else 1
+
+
+def train_step(state: TrainState, images_BCHW: Tensor, labels_B: Tensor, lr: Tensor) -> Tensor:
+    """One step; returns the training loss."""
+    config, ranks = state.config, state.ranks
+    views_BCHW = state.augmented(images_BCHW)
+    state.optimizer.zero_grad()
+    with state.precision.passes():
+        loss = F.cross_entropy(
+            state.called(views_BCHW), labels_B, label_smoothing=config.label_smoothing
+        )
+    loss.backward()
+    ranks.average_([weight.grad for weight in state.model.parameters() if weight.grad is not None])
+    if config.clip > 0:
+        nn.utils.clip_grad_norm_(state.model.parameters(), config.clip, foreach=True)
+    state.optimizer.step(lr)
+    state.update_average()
+    return loss.detach()
+
+
+def learning_rates_T(config: TrainConfig, epochs: int, steps_per_epoch: int) -> Tensor:
+    """The learning rate of every step."""
+    total = epochs * steps_per_epoch
+    warm = min(config.warmup_epochs * steps_per_epoch, total / 2)
+    rates = []
+    for step in range(total):
+        peak = config.lr * config.warmup_factor
+        if step < warm:
+            rates.append(config.lr + (peak - config.lr) * step / warm)
+        elif config.schedule == "step":
+            passed = sum(step >= milestone * total for milestone in config.milestones)
+            rates.append(peak * 0.1**passed)
+        else:
+            done = (step - warm) / (total - warm)
+            rates.append(peak * 0.5 * (1 + math.cos(math.pi * done)))
+    return torch.tensor(rates)
+
+
+def try_step(job: Job) -> None:
+    """One step of a copy, to see whether there is room for it."""
+    job = replace(job, model=copy.deepcopy(job.model), graph=False)
+    steps = _training(job, Place(job), 1)
+    next(steps)
+    steps.close()
+
+
+def _training(job: Job, place: Place, steps_of_all: int) -> Turns[TrainResult]:
+    """The loop of one training."""
+    config, ranks, state = job.config, job.ranks, place.state
+    start = time.perf_counter()
+    judge = job.judge or job.split.test or job.split.val
+    assert judge is not None, "the caller splits off what a training is judged on"
+    length = Length.of(job)
+    epochs = length.epochs
+    saved = ranks.same(job.run.restore() if job.run is not None else None)
+    history: list[dict[str, Any]] = []
+    first = 0
+    if saved is not None:
+        state.restore(saved)
+        history, first = list(saved["history"]), saved["epoch"]
+    before = sum(entry["seconds"] for entry in history)
+    rates_T = learning_rates_T(config, epochs, length.steps_per_epoch).to(job.device)
+    rates_ES = rates_T.view(epochs, length.steps_per_epoch)
+    written = time.perf_counter()
+    for epoch in range(first, epochs):
+        begun = time.perf_counter()
+        loss = yield from place.epoch(rates_ES[epoch], steps_of_all)
+        _check_finite("training loss", loss, epoch + 1, config)
+        metrics = {
+            "epoch": epoch + 1,
+            "loss": loss,
+            "seconds": round(time.perf_counter() - begun, 3),
+        }
+        history.append(metrics)
+        if job.run is not None:
+            job.run.log(**metrics)
+            now = time.perf_counter()
+            if now - written >= job.checkpoint_seconds or epoch + 1 == epochs:
+                job.run.checkpoint(state.checkpoint(epoch + 1, history))
+                written = now
+        if job.on_epoch is not None:
+            job.on_epoch(metrics, epochs)
+    scores = place.judged_on(judge)
+    # The last step's weights enter no training loss, but they are what is judged.
+    _check_finite("loss of the trained network", scores.loss, epochs, config)
+    seen = sum(entry["seconds"] for entry in history)
+    return TrainResult(
+        scores=scores,
+        history=history,
+        seconds=before + time.perf_counter() - start,
+        images_per_second=length.steps * length.batch / max(seen, 1e-9),
+        model=state.judged,
+    )
+
+
+def _check_finite(what: str, loss: float, epoch: int, config: TrainConfig) -> None:
+    if not math.isfinite(loss):
+        raise ValueError(
+            f"the {what} became {loss} in epoch {epoch}; lower --lr (now {config.lr:g}) "
+            "or look for broken images"
+        )
+
+
+def _read(
+    state: TrainState, part: Part, index_batches: Sequence[Tensor]
+) -> Iterator[tuple[Tensor, Tensor]]:
+    if state.config.base.resized_crop:
+        return resized_crops(part, index_batches, state.order, state.ranks)
+    return batches(part, index_batches)

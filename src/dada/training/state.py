@@ -1,0 +1,143 @@
+"""Everything that changes during a training, and so everything a checkpoint must hold."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from dada.config import TrainConfig
+from dada.data import Split
+from dada.engine import Lane, Precision, Ranks, channels_last, generator_on
+from dada.policy import Policy
+from dada.policy.augment import Normalise, PolicyTables
+from dada.policy.space import SPACES
+from dada.training.base import before_policy, cover_square
+from dada.training.optimisers import SGD
+
+
+class TrainState(nn.Module):
+    """The network, its averaged twin if asked for, the optimiser, and the random generators."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        split: Split,
+        policy: Policy,
+        config: TrainConfig,
+        seed: int,
+        device: torch.device,
+        ranks: Ranks,
+    ) -> None:
+        super().__init__()
+        self.config, self.device, self.ranks = config, device, ranks
+        self.precision = Precision.of(config.precision, device)
+        elements = config.batch_size * split.channels * math.prod(split.image_size)
+        self.lane = Lane(device, self.precision, seed, elements)
+        with self.lane:
+            self.normalise = Normalise(*split.mean_std()).to(device)
+            self.model: nn.Module = channels_last(model.to(device), device).train()
+            if ranks.world > 1:  # a network of a user's own may begin elsewhere in every process
+                mine = {name: tensor.cpu() for name, tensor in self.model.state_dict().items()}
+                self.model.load_state_dict(ranks.same(mine))
+            self.average: nn.Module | None = copy.deepcopy(self.model) if config.ema else None
+            self.space = SPACES[policy.space]
+            self.tables = PolicyTables.of(policy, self.space, device)
+            self.optimizer = SGD(
+                self.model.parameters(), momentum=config.momentum, weight_decay=config.weight_decay
+            )
+        self.called: Callable[[Tensor], Tensor] = self.model.__call__
+        if config.compile:
+            self.called = torch.compile(self.model.forward)
+        self.order = generator_on(torch.device("cpu"), seed)  # which images, in which order
+        self.noise = generator_on(device, seed + 1)  # everything drawn on the device
+
+    def can_begin_again(self, model: nn.Module, policy: Policy) -> bool:
+        """Whether another network and policy can go where these are: all shapes are the same."""
+        if policy.space != self.space.name:
+            return False
+        tables = PolicyTables.of(policy, self.space, torch.device("cpu"))
+        return (
+            tables.op_index_NK.shape == self.tables.op_index_NK.shape
+            and repr(model) == repr(self.model)  # its layers and their settings
+            and _shapes(model) == _shapes(self.model)
+        )
+
+    def begin_again(self, model: nn.Module, policy: Policy, seed: int) -> None:
+        """As a new state would begin, in the same places, so that a recorded step stays valid."""
+        self.lane.begin_again(seed)
+        with self.lane:
+            self.model.load_state_dict(model.state_dict())
+            self.model.train()
+            if self.average is not None:
+                self.average.load_state_dict(self.model.state_dict())
+            self.tables.replace_(PolicyTables.of(policy, self.space, self.device))
+            self.optimizer.begin_again()
+        self.order.manual_seed(seed)
+        self.noise.manual_seed(seed + 1)
+
+    def use(self, policy: Policy) -> None:
+        """Go on under another policy, which should not be longer; the random numbers stay."""
+        rows, longest = self.tables.op_index_NK.shape
+        with self.lane:
+            self.space = SPACES[policy.space]
+            tables = PolicyTables.of(
+                policy, self.space, self.device, least_ops=longest, least_rows=rows
+            )
+            self.tables.replace_(tables)
+
+    @property
+    def judged(self) -> nn.Module:
+        return self.model if self.average is None else self.average
+
+    def augmented(self, images_BCHW: Tensor) -> Tensor:
+        """Crop and flip, policy, normalise, cutout: the stations of the search."""
+        base = self.config.base
+        before_BCHW = before_policy(images_BCHW, base, self.noise, self.ranks)
+        done_BCHW = self.tables.augment(
+            before_BCHW, self.space, self.noise, self.ranks, self.normalise
+        )
+        views_BCHW = cover_square(done_BCHW, base.cutout, self.noise, self.ranks)
+        views: Tensor = channels_last(views_BCHW, self.device)
+        return views
+
+    @torch.no_grad()
+    def update_average(self) -> None:
+        if self.average is None:
+            return
+        averaged: list[Tensor] = list(self.average.parameters())
+        newest: list[Tensor] = list(self.model.parameters())
+        torch._foreach_lerp_(averaged, newest, 1 - self.config.ema)
+        for mean, now in zip(self.average.buffers(), self.model.buffers(), strict=True):
+            mean.copy_(now)
+
+    def agree_on_statistics(self) -> None:
+        """BatchNorm's statistics are of each process's own images: the mean is judged."""
+        self.ranks.average_([b for b in self.judged.buffers() if b.is_floating_point()])
+
+    def checkpoint(self, epoch: int, history: list[dict[str, Any]]) -> dict[str, Any]:
+        return {
+            "epoch": epoch,
+            "history": history,
+            "modules": self.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "generators": [self.order.get_state(), self.noise.get_state()],
+            "global_generators": self.lane.random,
+        }
+
+    def restore(self, saved: dict[str, Any]) -> None:
+        """To be called between two turns."""
+        with self.lane:
+            self.load_state_dict(saved["modules"])
+            self.optimizer.load_state_dict(saved["optimizer"])
+        for generator, position in zip((self.order, self.noise), saved["generators"], strict=True):
+            generator.set_state(position.cpu())
+        self.lane.random = [position.cpu() for position in saved["global_generators"]]
+
+
+def _shapes(model: nn.Module) -> dict[str, tuple[torch.Size, torch.dtype]]:
+    return {name: (t.shape, t.dtype) for name, t in model.state_dict().items()}

@@ -1,0 +1,67 @@
+"""What is on disk of every training that has ended: a file each, written whole or not at all.
+
+So a comparison that was killed has lost no more than the trainings in progress, and the processes
+of `torchrun` can each write their own.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from dada.runlog import write_text
+from dada.trials.runners import Outcome, Trial
+
+FOLDER = "trainings"
+SECONDS_BETWEEN_LOOKS = 0.2
+REQUIRED = {"policy", "seed", "images", "accuracy", "balanced_accuracy", "class_error_C", "seconds"}
+
+
+class Records:
+    """The trainings of one run directory."""
+
+    def __init__(self, run: Path, names: Sequence[str]) -> None:
+        self.folder, self.names = run / FOLDER, list(names)
+        self.folder.mkdir(parents=True, exist_ok=True)
+
+    def file(self, trial: Trial) -> Path:
+        # Numbered, because two names may look alike once they are fit for a file.
+        number = self.names.index(trial.name)
+        fit = re.sub(r"[^A-Za-z0-9.-]+", "-", trial.name).strip("-.")[-60:]
+        return self.folder / f"{number:02d}-{fit}-seed{trial.seed}.json"
+
+    def write(self, trial: Trial, outcome: Outcome) -> None:
+        content = {"policy": trial.name, "seed": trial.seed, **outcome}
+        write_text(self.file(trial), json.dumps(content, allow_nan=False) + "\n")
+
+    def read(self, trial: Trial) -> Outcome | None:
+        """The outcome of this trial, or None when it has not ended."""
+        file = self.file(trial)
+        if not file.exists():
+            return None
+        try:
+            content: Any = json.loads(file.read_text(encoding="utf-8"))
+        except ValueError:
+            content = None
+        if not isinstance(content, Mapping) or not content.keys() >= REQUIRED:
+            raise ValueError(f"{file} is damaged; delete it to have this training done again")
+        return dict(content)
+
+    def wait_for(self, trials: Sequence[Trial]) -> dict[Trial, Outcome]:
+        """All outcomes, once the other processes have written theirs.
+
+        Looking at the disk has no time-out, where a collective call has, and whoever fails is seen
+        by `torchrun`, which then ends everyone.
+        """
+        found: dict[Trial, Outcome] = {}
+        while len(found) < len(trials):
+            for trial in trials:
+                if trial not in found and (outcome := self.read(trial)) is not None:
+                    found[trial] = outcome
+            if len(found) < len(trials):
+                time.sleep(SECONDS_BETWEEN_LOOKS)
+        return found
