@@ -7,7 +7,7 @@ import re
 import pytest
 import torch
 
-from dada.comparison import statistics
+from dada.trials import statistics
 from dada.trials.statistics import difference, differences, interval, verdict
 
 # Student's t, two-sided 95%, from any printed table: degrees of freedom -> quantile.

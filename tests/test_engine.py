@@ -38,7 +38,7 @@ from dada.training.base import change_lighting, cover_square, crop_and_flip, jit
 
 # The functions that users call have the names of the modules behind them.
 training = importlib.import_module("dada.training.loop")
-searching = importlib.import_module("dada.policy_search.step")
+searching = importlib.import_module("dada.policy_search.measure")
 
 CPU = torch.device("cpu")
 FULL = torch.cuda.OutOfMemoryError("CUDA out of memory")

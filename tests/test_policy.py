@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from dada import ops
-from dada import policy as policy_module
 from dada.policy import Policy, PolicyOp, SubPolicy, baselines
+from dada.policy import policy as policy_module
 from dada.policy.space import SPACES, SearchSpace
 
 # How many sub-policies, the first and the last of them.

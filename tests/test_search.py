@@ -6,7 +6,6 @@ Shapes: B images, C channels, H height, W width, V views, N sub-policies, K oper
 from __future__ import annotations
 
 import copy
-import importlib
 import math
 from dataclasses import replace
 from typing import Any
@@ -22,12 +21,10 @@ from dada.config import Base, SearchConfig, search_config
 from dada.data import Split, load
 from dada.models import build
 from dada.policy.space import Draw
+from dada.policy_search.measure import measure
 from dada.policy_search.pixel_effects import pathwise_effects, pixel_effects
 from dada.policy_search.state import SearchState
-
-# `dada.search` is the function that users call; the module of the same name is behind it.
-module = importlib.import_module("dada.policy_search.step")
-search, search_step = module.search, module.search_step
+from dada.policy_search.step import search_step
 
 CPU = torch.device("cpu")
 FEW_OPS = ("ShearX", "ShearY", "TranslateX", "TranslateY", "AutoContrast", "Equalize", "Posterize")
@@ -227,9 +224,9 @@ def test_the_network_takes_one_ordinary_step(preset, views, hypergradient):
 
 def test_measuring_changes_nothing_in_the_network():
     states = [make_state(search_config("dada")) for _ in range(2)]
-    for state, measure in zip(states, (True, False), strict=True):
+    for state, measured in zip(states, (True, False), strict=True):
         for _ in range(3):
-            take_step(state, measure=measure)
+            take_step(state, measure=measured)
     assert changed(states[0].model, tensors_of(states[1].model)) == set()
     assert [int(state.evidence.op.count) for state in states] == [3, 0]
 
@@ -456,7 +453,7 @@ def run_search(config: SearchConfig, model: nn.Module | str = "small", **shape: 
     split = striped_split(**shape)
     if isinstance(model, str):
         model = build(model, split.num_classes, split.channels, split.image_size, seed=0)
-    return search(split, model, config, seed=0, device=CPU)
+    return measure(split, model, config, seed=0, device=CPU)
 
 
 @pytest.mark.parametrize("preset", ["dada", "paper"])
@@ -517,12 +514,12 @@ def test_when_the_policy_learns_and_how_fast_the_network(monkeypatch, preset):
         calls.append((arguments[-1], measure))
         return search_step(state, *arguments, measure=measure)
 
-    monkeypatch.setattr(module, "search_step", spied)
+    monkeypatch.setattr("dada.policy_search.measure.search_step", spied)
     run_search(search_config(preset, epochs=4, batch_size=16, lr=0.2), Plain())
     assert len(calls) == 4 * 3
-    for step, (lr, measure) in enumerate(calls):
+    for step, (lr, measured) in enumerate(calls):
         assert lr == pytest.approx(0.1 * (1 + math.cos(math.pi * step / 12)))
-        assert measure == (step >= 3 or preset == "paper")
+        assert measured == (step >= 3 or preset == "paper")
 
 
 @pytest.mark.parametrize("fixed", [True, False])

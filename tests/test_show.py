@@ -12,7 +12,8 @@ from PIL import Image
 from rich.console import Console
 
 from dada.policy import Policy, PolicyOp, SubPolicy
-from dada.terminal import show
+from dada.report import contact_sheet as sheets
+from dada.terminal import policy_table
 
 ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
 INVERT = Policy.uniform([[("Invert", 1.0, 0.0)]], name="inverter")
@@ -25,7 +26,7 @@ def pixels_of(path) -> np.ndarray:
 
 def shown(policy: Policy, *, terminal: bool) -> str:
     file = io.StringIO()
-    show.print_policy(policy, Console(file=file, force_terminal=terminal, width=110))
+    policy_table.print_policy(policy, Console(file=file, force_terminal=terminal, width=110))
     return file.getvalue()
 
 
@@ -55,7 +56,7 @@ def test_a_person_sees_a_table():
 
 def test_a_long_table_is_cut_and_says_so():
     plain = ESCAPE.sub("", shown(Policy.load("fastaa-cifar10"), terminal=True))
-    assert f"... and {493 - show.MOST_ROWS} more sub-policies" in plain
+    assert f"... and {493 - policy_table.MOST_ROWS} more sub-policies" in plain
 
 
 def test_the_likeliest_come_first():
@@ -73,7 +74,7 @@ def test_no_policy_says_so():
 
 @pytest.mark.parametrize(("share", "full"), [(0.0, 0), (0.5, 6), (1.0, 12), (0.04, 0), (0.96, 12)])
 def test_a_bar(share, full):
-    assert show.bar(share) == "━" * full + "·" * (12 - full)
+    assert policy_table.bar(share) == "━" * full + "·" * (12 - full)
 
 
 # --- the sheet ----------------------------------------------------------------------------------
@@ -81,7 +82,7 @@ def test_a_bar(share, full):
 
 def test_a_sheet_shows_the_original_and_then_draws():
     image = Image.new("RGB", (48, 48), (10, 20, 30))
-    sheet = show.contact_sheet(INVERT, [image], columns=3, cell=96)
+    sheet = sheets.contact_sheet(INVERT, [image], columns=3, cell=96)
     pixels = np.array(sheet)
     assert (pixels == (10, 20, 30)).all(-1).sum() == 96 * 96
     assert (pixels == (245, 235, 225)).all(-1).sum() == 3 * 96 * 96
@@ -93,16 +94,16 @@ def test_a_sheet_shows_the_original_and_then_draws():
 def test_a_sheet_repeats_and_its_rows_are_its_sub_policies():
     images = [Image.fromarray(np.arange(32 * 40, dtype=np.uint8).reshape(32, 40))]
     policy = Policy.load("dada-cifar10")
-    sheet = show.contact_sheet(policy, images)
-    assert show.contact_sheet(policy, images).tobytes() == sheet.tobytes()
-    assert show.contact_sheet(policy, images, seed=1).tobytes() != sheet.tobytes()
+    sheet = sheets.contact_sheet(policy, images)
+    assert sheets.contact_sheet(policy, images).tobytes() == sheet.tobytes()
+    assert sheets.contact_sheet(policy, images, seed=1).tobytes() != sheet.tobytes()
     assert sheet.height == 4 + 10 * 100
-    assert show.contact_sheet(policy, images, rows=3).height == 4 + 3 * 100
+    assert sheets.contact_sheet(policy, images, rows=3).height == 4 + 3 * 100
 
 
 def test_a_sheet_of_no_augmentation():
     image = Image.new("RGB", (30, 20), (10, 20, 30))
-    pixels = np.array(show.contact_sheet(Policy(()), [image], columns=2, cell=30))
+    pixels = np.array(sheets.contact_sheet(Policy(()), [image], columns=2, cell=30))
     assert (pixels == (10, 20, 30)).all(-1).sum() == 3 * 30 * 20
 
 
@@ -119,12 +120,12 @@ def test_the_bars_of_the_operations_share_a_scale_that_is_full():
 
 
 def test_a_label_is_wrapped_and_loses_no_word():
-    font = show.ImageFont.load_default(14)
+    font = sheets.ImageFont.load_default(14)
     words = "Cutout a square of up to 20.0% of the width, 50% of the time"
-    lines = show._wrapped(words, 200, font)
+    lines = sheets._wrapped(words, 200, font)
     assert " ".join(lines) == words and len(lines) > 1
     assert all(font.getlength(line) <= 200 for line in lines)
-    assert show._wrapped("unbreakable" * 9, 50, font) == ["unbreakable" * 9]
+    assert sheets._wrapped("unbreakable" * 9, 50, font) == ["unbreakable" * 9]
 
 
 @pytest.mark.parametrize(
@@ -139,19 +140,19 @@ def test_a_label_is_wrapped_and_loses_no_word():
 )
 def test_a_range_from_nothing_is_said_as_up_to(step, says):
     policy = Policy.uniform([[step]])
-    assert show.in_words(policy, policy.subpolicies[0].ops[0]) == says
+    assert sheets.in_words(policy, policy.subpolicies[0].ops[0]) == says
 
 
 @pytest.mark.parametrize("size", [(1, 1), (500, 3), (3, 500), (96, 96)])
 def test_any_shape_fits_a_cell(size):
-    sheet = show.contact_sheet(INVERT, [Image.new("L", size, 7)], columns=1)
+    sheet = sheets.contact_sheet(INVERT, [Image.new("L", size, 7)], columns=1)
     assert sheet.size == (330 + 2 * 100 + 12, 104)
 
 
 def test_tensors_as_pictures():
     grey = torch.arange(24, dtype=torch.uint8).view(1, 1, 4, 6)
-    assert [image.mode for image in show.as_pil(grey)] == ["L"]
-    colour = show.as_pil(torch.arange(72, dtype=torch.uint8).view(1, 3, 4, 6))[0]
+    assert [image.mode for image in sheets.as_pil(grey)] == ["L"]
+    colour = sheets.as_pil(torch.arange(72, dtype=torch.uint8).view(1, 3, 4, 6))[0]
     assert colour.mode == "RGB" and colour.size == (6, 4) and colour.getpixel((1, 0)) == (1, 25, 49)
 
 
@@ -165,7 +166,7 @@ def here(tmp_path, monkeypatch):
 
 
 def test_a_new_picture_shows_the_digits(here):
-    target = show.write_sheet(INVERT, here / "new" / "sheet.png", None)
+    target = sheets.write_sheet(INVERT, here / "new" / "sheet.png", None)
     assert target == here / "new" / "sheet.png"
     assert pixels_of(target).shape == (104, 330 + 9 * 100 + 12, 3)
 
@@ -176,7 +177,7 @@ def test_a_new_picture_shows_the_data(here):
         for j in range(6):
             Image.new("RGB", (20, 20), (90 * i + 40, 7, 9)).save(here / f"data/{label}/{j}.png")
     policy = Policy.uniform([[("Invert", 0.0, 0.0)]] * 10)
-    pixels = pixels_of(show.write_sheet(policy, here / "s.png", "data"))
+    pixels = pixels_of(sheets.write_sheet(policy, here / "s.png", "data"))
     assert (pixels == (40, 7, 9)).all(-1).any() and (pixels == (130, 7, 9)).all(-1).any()
 
 
@@ -187,7 +188,7 @@ def test_an_existing_picture_is_shown_itself(here, mode):
     else:
         Image.new("RGB", (20, 20), (255, 255, 255)).convert(mode).save(here / "cat.png")
     before = (here / "cat.png").read_bytes()
-    target = show.write_sheet(INVERT, here / "cat.png", None)
+    target = sheets.write_sheet(INVERT, here / "cat.png", None)
     assert target.name == "cat-augmented.png"
     assert (pixels_of(here / target) == 0).all(-1).sum() >= 8 * 96 * 96
     assert (here / "cat.png").read_bytes() == before
@@ -195,11 +196,11 @@ def test_an_existing_picture_is_shown_itself(here, mode):
 
 def test_nothing_is_written_over(here):
     Image.new("RGB", (20, 20)).save(here / "cat.png")
-    show.write_sheet(INVERT, here / "cat.png", None)
+    sheets.write_sheet(INVERT, here / "cat.png", None)
     with pytest.raises(ValueError, match=r"cat-augmented.png: exists already; move it away first"):
-        show.write_sheet(INVERT, here / "cat.png", None)
+        sheets.write_sheet(INVERT, here / "cat.png", None)
     with pytest.raises(ValueError, match=r"cat.png: exists already; give --image another name"):
-        show.write_sheet(INVERT, here / "cat.png", "digits")
+        sheets.write_sheet(INVERT, here / "cat.png", "digits")
 
 
 @pytest.mark.parametrize(
@@ -214,5 +215,5 @@ def test_a_picture_that_is_none(here, name, says):
     (here / "notes.txt").write_text("no")
     (here / "folder").mkdir()
     with pytest.raises(ValueError, match=re.escape(says)):
-        show.write_sheet(INVERT, here / name, None)
+        sheets.write_sheet(INVERT, here / name, None)
     assert sorted(path.name for path in here.iterdir()) == ["folder", "notes.txt"]

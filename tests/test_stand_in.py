@@ -12,6 +12,7 @@ from dada import models
 from dada.config import BASES, Base, search_config
 from dada.data import Split, load, split_off_validation
 from dada.data.parts import TensorPart
+from dada.policy_search.lookahead import runs
 from dada.policy_search.lookahead.shapes import with_fewer_steps
 from dada.policy_search.lookahead.stand_in import IMAGES, IMAGES_OF_A_CLASS, SIDE, StandIn
 
@@ -83,7 +84,7 @@ def test_a_card_keeps_more_pixels_and_a_larger_network():
 
 def test_a_search_takes_it_where_its_own_images_take_too_long(monkeypatch):
     """And a network of one's own is left alone, whatever sizes it can read."""
-    monkeypatch.setitem(dada.lookahead.STEPS, "cpu", 4)
+    monkeypatch.setitem(runs.STEPS, "cpu", 4)
     monkeypatch.setattr("dada.trials.short.LEAST_EPOCHS", 2)
     split = of_size(64, 64, 48)
     given, val = ((p.images_NCHW, p.labels_N) for p in (split.train, split.val))

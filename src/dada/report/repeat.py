@@ -130,7 +130,7 @@ def _search_call(
     ]
     lines = [f"    {line}" for line in (*lines, *(f"{argument}," for argument in arguments))]
     base = "from dada.config import Base\n" if "base" in changed else ""
-    return "\n".join([f"import dada\n{base}", "dada.policy_search.step(", *lines, ")"])
+    return "\n".join([f"import dada\n{base}", "dada.search(", *lines, ")"])
 
 
 def repeat(run: Run) -> Html | None:
