@@ -37,7 +37,7 @@ from dada.policy_search.lookahead.shapes import (
 from dada.policy_search.measure import SearchResult
 from dada.policy_search.parameters import MagnitudeDistribution, PolicyParameters
 from dada.runlog import RunLog
-from dada.terminal.progress import print_result
+from dada.terminal.results import print_result
 from dada.training.loop import Job, train
 
 CPU = torch.device("cpu")
