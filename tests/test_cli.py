@@ -240,7 +240,7 @@ def test_show_draws_data(command, tmp_path):
     code, out, _ = command("show", "none", "--data", "digits")
     assert code == 0 and out.endswith("wrote policy.png\n")
     code, _, err = command("show", "none", "--data", "digits")
-    assert code == 2 and err == "dada: policy.png: exists already; give --image another name\n"
+    assert code == 2 and err == "dada: policy.png: exists already; choose another name\n"
 
 
 @pytest.mark.parametrize(
@@ -302,9 +302,9 @@ def test_a_parameter_becomes_a_flag(message, says):
 
 
 def test_a_flag_is_one_of_the_command_that_was_typed():
-    assert in_flags("`copies` and `data`", app, ["apply", "x"]) == "--copies and `data`"
-    assert in_flags("`copies` and `data`", app, ["--debug", "show"]) == "`copies` and --data"
-    assert in_flags("`copies`", app, []) == "`copies`"
+    assert in_flags("`data`", app, ["search", "x"]) == "DATA"
+    assert in_flags("`data`", app, ["--debug", "show"]) == "--data"
+    assert in_flags("name the `out` of a search", app, ["report"]) == "name the --out of a search"
 
 
 def test_an_old_flag_works_and_says_so(command, tmp_path):

@@ -166,6 +166,41 @@ def test_no_function_has_the_name_of_a_module():
     assert {f"dada.{name}" for name in dada._MODULE_OF} & modules == set()
 
 
+# --- errors -------------------------------------------------------------------------------------
+
+COMMAND_LINE = re.compile(r"\b(?:dada|pip) [^;]*")  # whole commands, as one types them
+
+
+def flags_in_errors(code: str) -> list[str]:
+    """Flags of the command line that a raised error names; a library knows parameters only."""
+    raised = [node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Raise)]
+    texts = [
+        part.value
+        for node in raised
+        for part in ast.walk(node)
+        if isinstance(part, ast.Constant) and isinstance(part.value, str)
+    ]
+    return [flag for text in texts for flag in re.findall(r"--[a-z]+", COMMAND_LINE.sub("", text))]
+
+
+def test_errors_of_the_library_name_parameters():
+    """`batch_size`, in backticks: dada.terminal.errors makes a flag of it."""
+    source = ROOT / "src" / "dada"
+    files = [file for file in source.rglob("*.py") if "terminal" not in file.parts]
+    found = {file.name: flags_in_errors(file.read_text(encoding="utf-8")) for file in files}
+    assert {name: flags for name, flags in found.items() if flags} == {}
+
+
+def test_a_flag_in_an_error_is_seen():
+    code = """
+def f(path, lr):
+    raise ValueError(f"{path} exists; choose another --out")
+    raise ValueError("no; as of dada search --space x; lower " "--lr") from None
+    print("--fine")
+"""
+    assert flags_in_errors(code) == ["--out", "--lr"]
+
+
 # --- files --------------------------------------------------------------------------------------
 
 

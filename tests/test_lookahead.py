@@ -118,7 +118,7 @@ def test_an_end_does_not_depend_on_those_before_it(split):
 def test_an_end_that_breaks_is_named(split):
     broken = a_run(split, {"Rotate": arms_of(SPACE)["Rotate"]})
     broken = replace(broken, job=replace(broken.job, config=replace(SHORT, lr=1e30, clip=0.0)))
-    with pytest.raises(ValueError, match=r"with Rotate became nan.*--lookahead 0"):
+    with pytest.raises(ValueError, match=r"with Rotate became nan.*`lookahead=0`"):
         list(look_ahead([broken]))
 
 
@@ -471,7 +471,7 @@ def test_without_time_for_two_runs_the_search_is_left_as_it_is(split, quick, tmp
     off = searched(split, tmp_path / "off", lookahead=0).policy
     assert short.provenance["lookahead"] is None and "lookahead" not in off.provenance
     assert short.subpolicies == off.subpolicies
-    with pytest.raises(ValueError, match="lookahead should be 0 or more seconds, got -1"):
+    with pytest.raises(ValueError, match="`lookahead` should be 0 or more seconds, got -1"):
         searched(split, tmp_path / "bad", lookahead=-1.0)
 
 

@@ -13,6 +13,7 @@ import types
 from pathlib import Path
 
 import pytest
+import torch
 
 import dada
 from dada import renamed
@@ -105,6 +106,14 @@ def test_a_name_in_a_module_that_stayed(monkeypatch):
         assert module.before is space.register
     with pytest.raises(AttributeError, match="module 'stayed' has no attribute 'after'"):
         _ = module.after
+
+
+def test_the_second_set_of_images_is_val_data():
+    images, labels = torch.zeros(4, 1, 8, 8, dtype=torch.uint8), torch.tensor([0, 1, 0, 1])
+    new = dada.data.load((images, labels), val_data=(images[:2], labels[:2]))
+    with pytest.warns(DeprecationWarning, match=r"^val_source is now val_data;") as said:
+        old = dada.data.load((images, labels), val_source=(images[:2], labels[:2]))
+    assert len(old.val) == len(new.val) == 2 and said[0].filename == __file__
 
 
 def test_old_flags_are_replaced_and_said(monkeypatch):

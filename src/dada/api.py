@@ -85,7 +85,7 @@ def search(
     verify_budget = budget_for(verify_budget, target, usual=usual)
     verifies = verify and verify_budget > 0
     if verifies and several:
-        raise ValueError("--verify-budget is for one process; leave it out under torchrun")
+        raise ValueError("`verify_budget` is for one process; leave it out under torchrun")
     # Mistakes first: reading the data may take minutes.
     chosen = None if recipe is None else recipes.named(recipe, wants="search")
     wants_auto = _wants_auto(settings)
@@ -97,7 +97,7 @@ def search(
     SearchSpace.of(config)
     wanted = None if chosen is None and settings.get("base") is None else config.base
     split, base = load_with_base(
-        train_data, wanted, val_source=val_data, image_size=image_size, seed=seed
+        train_data, wanted, val_data=val_data, image_size=image_size, seed=seed
     )
     config = replace(config, base=base)
     if chosen is not None:
@@ -368,7 +368,7 @@ def _wants_auto(settings: dict[str, Any]) -> bool:
     if settings.get("batch_size") != "auto":
         return False
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        raise ValueError("--batch-size auto is for one process; under torchrun give a number")
+        raise ValueError("`batch_size='auto'` is for one process; under torchrun give a number")
     settings["batch_size"] = None
     return True
 
@@ -384,7 +384,7 @@ def _with_room(
 
 def _check_seed(seed: int) -> None:
     if not abs(seed) < 2**62:  # torch takes 64 bits
-        raise ValueError(f"seed should be smaller than 2^62, got {seed}")
+        raise ValueError(f"`seed` should be smaller than 2^62, got {seed}")
 
 
 def _network(

@@ -49,7 +49,7 @@ FLAGS = {"import": {"--drop": "--exclude"}}
 
 
 def warn(old: str, new: str) -> None:
-    """Say that `old` is `new` now, about the line that asked for it."""
+    """Say that `old` is `new` now, about the line outside of dada that asked for it."""
     frame = sys._getframe(1)
     while frame.f_back and _passes_on(_module_of(frame)):
         frame = frame.f_back
@@ -68,7 +68,7 @@ def _module_of(frame: FrameType) -> str:
 
 
 def _passes_on(module: str) -> bool:
-    return module in ("dada", __name__) or module.partition(".")[0] == "importlib"
+    return module.partition(".")[0] in ("dada", "importlib")
 
 
 def names_of(module: str) -> Callable[[str], Any]:

@@ -74,15 +74,15 @@ def compare(
     target = resolve_device(device)
     numbers = _seeds(seeds)
     if metric not in METRICS:
-        raise ValueError(f"metric should be one of {', '.join(METRICS)}, got {metric!r}")
+        raise ValueError(f"`metric` should be one of {', '.join(METRICS)}, got {metric!r}")
     if at_once is not None and at_once < 1:
-        raise ValueError(f"at_once should be 1 or more, got {at_once}")
+        raise ValueError(f"`at_once` should be 1 or more, got {at_once}")
     chosen = None if recipe is None else recipes.named(recipe, wants="train")
     start = TrainConfig() if chosen is None or chosen.train is None else chosen.train
     config = train_config(start, **settings)
     named = _named(policies)  # unknown names and broken files, before the data is read
     if out is None and int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        raise ValueError("under torchrun the processes meet in the run directory: give --out")
+        raise ValueError("under torchrun the processes meet in the run directory: give `out`")
 
     # Everyone is judged on the same images, whatever the seed of the training.
     wanted = None if chosen is None and settings.get("base") is None else config.base
@@ -220,7 +220,7 @@ def _seeds(seeds: int | Sequence[int]) -> tuple[int, ...]:
     if not numbers:
         raise ValueError("there should be one seed or more, got none")
     if len(set(numbers)) < len(numbers):
-        raise ValueError(f"seeds should differ, got {', '.join(map(str, numbers))}")
+        raise ValueError(f"`seeds` should differ, got {', '.join(map(str, numbers))}")
     if any(not 0 <= number < 2**62 for number in numbers):
         raise ValueError(f"a seed should be in 0..2^62, got {', '.join(map(str, numbers))}")
     return numbers

@@ -150,7 +150,7 @@ def finish(
 ) -> Split:
     """Check labels, plan for all parts together, and make the parts."""
     if in_memory not in (True, False, "auto"):
-        raise ValueError(f"in_memory must be True, False or 'auto', but got {in_memory!r}")
+        raise ValueError(f"`in_memory` must be True, False or 'auto', but got {in_memory!r}")
     classes, labels = _check_labels(raw)
     notes = list(raw.notes)
     parts = dict(raw.parts)
@@ -239,7 +239,7 @@ def _asked_size(image_size: int | tuple[int, int] | None) -> tuple[int, int] | N
         return None
     size = (image_size, image_size) if isinstance(image_size, int) else tuple(image_size)
     if len(size) != 2 or not all(isinstance(side, int) and side >= 1 for side in size):
-        raise ValueError(f"image_size must be a whole number or (H, W), but got {image_size!r}")
+        raise ValueError(f"`image_size` must be a whole number or (H, W), but got {image_size!r}")
     return size[0], size[1]
 
 

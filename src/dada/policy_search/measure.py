@@ -120,7 +120,7 @@ def measure(
         for what, number in (("training loss", loss), ("policy's entropy", metrics["entropy"])):
             if not math.isfinite(number):
                 raise ValueError(
-                    f"the {what} became {number} in epoch {epoch + 1}; lower --lr "
+                    f"the {what} became {number} in epoch {epoch + 1}; lower `lr` "
                     f"(now {config.lr:g}) or look for broken images"
                 )
         metrics["seconds"] = round(time.perf_counter() - begun, 3)

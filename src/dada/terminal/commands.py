@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -54,12 +54,7 @@ def search(
     space: Annotated[
         str | None, typer.Option(help="paper, strength or wide; only paper may be left.")
     ] = None,
-    exclude: Annotated[
-        Any,
-        typer.Option(
-            parser=comma_separated, metavar="A,B", help="Operations to leave out: Invert,Solarize"
-        ),
-    ] = None,
+    exclude: Annotated[str, typer.Option(help="Operations to leave out: Invert,Solarize")] = "",
     draws: Annotated[str | None, typer.Option(help="A draw for every image, or batch.")] = None,
     views: Annotated[int | None, typer.Option(help="Views of every image in a step.")] = None,
     magnitudes: Annotated[
@@ -95,7 +90,7 @@ def search(
             lookahead=lookahead,
             estimator=estimator,
             space=space,
-            exclude=exclude,
+            exclude=comma_separated(exclude),
             draws=draws,
             views=views,
             magnitudes=magnitudes,
@@ -138,12 +133,7 @@ def compare(
     options: RunOptions,
     data: Data = None,
     policies: Annotated[
-        Any,
-        typer.Option(
-            parser=split_names,
-            metavar="A,B",
-            help="Files, run directories or names, with commas between.",
-        ),
+        str, typer.Option(help="Files, run directories or names, with commas between.")
     ] = "uniform,trivialaugment,cutout,none",
     seeds: Annotated[int, typer.Option(help="Trainings of every policy.")] = 3,
     metric: Annotated[str, typer.Option(help="accuracy or balanced_accuracy.")] = "accuracy",
@@ -158,7 +148,7 @@ def compare(
     with Run("compare", data, options) as run:
         comparison = dada.compare(
             data,
-            policies,
+            split_names(policies),
             seeds=range(options.seed, options.seed + seeds),
             metric=metric,
             at_once=at_once,
@@ -236,18 +226,14 @@ def import_(
     file: Annotated[str, typer.Argument(metavar="FILE", help="A JSON file, or a name of theirs.")],
     source: Annotated[str, typer.Option("--from", help="torchvision, timm or albumentations.")],
     out: Annotated[Path, typer.Option(help="The policy file.")] = Path("policy.json"),
-    exclude: Annotated[
-        Any,
-        typer.Option(
-            parser=comma_separated, metavar="A,B", help="Operations of theirs to leave out."
-        ),
-    ] = None,
+    exclude: Annotated[str, typer.Option(help="Operations of theirs to leave out: A,B")] = "",
     force: Force = False,
 ) -> None:
     """Read a policy from another library's form."""
     from dada.exchange.imports import import_file
 
-    policy = import_file(file, source, out, drop=exclude or (), force=force)
+    names = comma_separated(exclude) or ()
+    policy = import_file(file, source, out, exclude=names, force=force)
     for line in policy.provenance.get("approximations", ()):
         echo(f"approximated: {line}", error=True)
     echo(f"wrote {out}: {len(policy.subpolicies)} sub-policies, space {policy.space}")

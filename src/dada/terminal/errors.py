@@ -17,11 +17,18 @@ QUOTES = "\"'"
 
 
 def in_flags(message: str, app: typer.Typer, arguments: Sequence[str]) -> str:
-    """The message in words of the command that was typed; names it has no flag for stay."""
+    """The message in words of the command that was typed, or of another; unknown names stay."""
     group = typer.main.get_command(app)
     commands = getattr(group, "commands", {})
     typed = next((commands[word] for word in arguments if word in commands), group)
-    known = {parameter.name: parameter for parameter in typed.params}
+    # Of the others only options: what is typed after another command has no name there.
+    options = (
+        parameter
+        for command in commands.values()
+        for parameter in command.params
+        if parameter.param_type_name == "option"
+    )
+    known = {parameter.name: parameter for parameter in (*options, *typed.params)}
 
     def flag(found: re.Match[str]) -> str:
         name, value = found.groups()

@@ -334,7 +334,7 @@ def _training(job: Job, place: Place, steps_of_all: int) -> Turns[TrainResult]:
 def _check_finite(what: str, loss: float, epoch: int, config: TrainConfig) -> None:
     if not math.isfinite(loss):
         raise ValueError(
-            f"the {what} became {loss} in epoch {epoch}; lower --lr (now {config.lr:g}) "
+            f"the {what} became {loss} in epoch {epoch}; lower `lr` (now {config.lr:g}) "
             "or look for broken images"
         )
 

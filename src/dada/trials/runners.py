@@ -160,7 +160,7 @@ def in_processes(
         if isinstance(problem, BrokenProcessPool):
             raise ValueError(
                 "a training process died, most likely for want of memory; "
-                "use --at-once 1, or --resume to go on"
+                "use `at_once=1`, or `resume=True` to go on"
             ) from None
         raise
     finally:

@@ -155,7 +155,7 @@ def _spread(
     def step(name: str, probability: float, level: float | None) -> Step:
         if name not in READINGS:
             raise ValueError(
-                f"{file}: op {quoted(name)} cannot be said as a policy; --drop {name} leaves it out"
+                f"{file}: op {quoted(name)} cannot be said as a policy; `exclude` can leave it out"
             )
         level = LEVELS if level is None else level
         if not 0 <= level <= LEVELS:

@@ -87,7 +87,7 @@ def _ends(run: Run, steps_of_all: int) -> Turns[dict[str, Scores]]:
         if not math.isfinite(scores[name].loss):
             raise ValueError(
                 f"looking ahead, the validation loss with {name} became {scores[name].loss}; "
-                "look for broken images, or leave it out with --lookahead 0"
+                "look for broken images, or leave it out with `lookahead=0`"
             )
     return scores
 

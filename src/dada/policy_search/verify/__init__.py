@@ -58,7 +58,7 @@ def budget_for(asked: float | None, device: torch.device, *, usual: bool) -> flo
     if asked is None:
         return BUDGET[device.type] if usual else 0.0
     if not 0 <= asked < math.inf:
-        raise ValueError(f"verify_budget should be 0 or more seconds, got {asked:g}")
+        raise ValueError(f"`verify_budget` should be 0 or more seconds, got {asked:g}")
     return asked
 
 
@@ -217,9 +217,9 @@ def _check(
         given = ", ".join(candidates) or "none"
         raise ValueError(f"the candidates should hold {AGAINST!r} to compare with, got {given}")
     if isinstance(budget, bool) or not (math.isfinite(budget) and budget >= 0):
-        raise ValueError(f"--verify-budget should be a number of seconds, got {budget!r}")
+        raise ValueError(f"`budget` should be a number of seconds, got {budget!r}")
     if at_once is not None and at_once < 1:
-        raise ValueError(f"at_once should be 1 or more, got {at_once}")
+        raise ValueError(f"`at_once` should be 1 or more, got {at_once}")
 
 
 def _settled(
