@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -286,15 +287,13 @@ def compare(
     resume: Annotated[bool, typer.Option(help="Go on with a run that was interrupted.")] = False,
 ) -> None:
     """Train with every policy and several seeds; say which is better, and by how much."""
-    from dada.comparison import compare as run_comparison
-    from dada.comparison import split_names
     from dada.terminal.comparison_view import CompareProgress, print_comparison
 
     screen = console()
     out = out or Path("runs") / f"compare-{Path(data or 'digits').name.replace(':', '-')}"
     progress = CompareProgress(screen, out)
     try:
-        comparison = run_comparison(
+        comparison = dada.compare(
             data,
             split_names(policies),
             seeds=range(seed, seed + seeds),
@@ -373,6 +372,12 @@ def import_(
     for line in policy.provenance.get("approximations", ()):
         echo(f"approximated: {line}", error=True)
     echo(f"wrote {out}: {len(policy.subpolicies)} sub-policies, space {policy.space}")
+
+
+def split_names(text: str) -> list[str]:
+    """ "a,randaugment:2,0.5,b" -> the three names in it."""
+    found = re.findall(r"\s*(randaugment:[^,]*,[^,]*|[^,]+)", text)
+    return [name.strip() for name in found if name.strip()]
 
 
 def main() -> None:

@@ -8,10 +8,10 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from dada.comparison.result import Comparison, Row
+from dada.comparison.result import Comparison, PolicyScores
 from dada.data import Split
 from dada.terminal.policy_table import bar
-from dada.trials.runners import Outcome, Trial
+from dada.trials.runners import Trial, TrialScores
 from dada.trials.statistics import Difference
 
 BAR_WIDTH = 12
@@ -44,7 +44,7 @@ class CompareProgress:
         self.bar.start()
         self.task = self.bar.add_task("", total=total, last="")
 
-    def trial(self, trial: Trial, outcome: Outcome) -> None:
+    def trial(self, trial: Trial, outcome: TrialScores) -> None:
         self.done += 1
         last = f"{trial}: {outcome['accuracy']:.2%} in {outcome['seconds']:.0f} s"
         if self.bar.disable:
@@ -108,7 +108,7 @@ def _scores(comparison: Comparison) -> Table:
     return table
 
 
-def _ends(row: Row | Difference) -> str:
+def _ends(row: PolicyScores | Difference) -> str:
     if row.interval is None:
         return "-"
     sign = "+" if isinstance(row, Difference) else ""

@@ -11,10 +11,10 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from dada.api import Result, Trained
 from dada.config import SearchConfig, TrainConfig
 from dada.data import Split
 from dada.policy import Policy
+from dada.results import Result, Trained
 from dada.safe_text import shell_word
 from dada.terminal.policy_table import bar
 
