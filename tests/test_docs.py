@@ -358,7 +358,7 @@ def test_no_link_is_broken(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=page_ids(PAGES))
 def test_every_file_that_is_named_exists(page: Path) -> None:
-    """`benchmarks/ops.py`, `src/dada/search.py`, `benchmarks/results/ops-cpu.json`."""
+    """`benchmarks/speed/ops.py`, `src/dada/api.py`, `benchmarks/results/ops-cpu.json`."""
     pattern = r"`(?:python )?((?:benchmarks|examples|src|tests|docs)/[\w./-]*\.\w+)`"
     named = set(re.findall(pattern, read(page)))
     assert [name for name in sorted(named) if not (ROOT / name).is_file()] == []

@@ -1,6 +1,6 @@
 """Pictures for the README and the docs: a report in a browser, the terminal as a vector drawing.
 
-    python benchmarks/screenshots.py        needs chromium or chrome; two minutes on two cores
+    python benchmarks/tools/screenshots.py        needs chromium or chrome; two minutes on two cores
 
 The data are crops of the two photographs that scikit-learn ships (china.jpg and flower.jpg, CC BY),
 so that anybody can make the same pictures. What is searched and compared is real, and small: the
@@ -27,7 +27,7 @@ from dada.policy import Policy
 from dada.report import save_samples, write_report
 from dada.terminal import doctor, show
 
-IMAGES = Path(__file__).parents[1] / "docs" / "images"
+IMAGES = Path(__file__).parents[2] / "docs" / "images"
 LIMIT = 400_000  # bytes of a picture that is committed
 CROPS, SIDE = 150, 128
 

@@ -1,6 +1,6 @@
 """Writes tables into README.md and docs/ from the results: no number there is typed by hand.
 
-python benchmarks/tables.py [--check]
+python benchmarks/tools/tables.py [--check]
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from measure import markdown, result_of
 from study_tables import STUDY
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 GROWTH = {"images": "images", "side": "pixels a side", "ops": "operations", "views": "views"}
 
 
@@ -162,7 +162,7 @@ def main() -> None:
         text = (ROOT / page).read_text()
         made = fresh(text, tables)
         if arguments.check and made != text:
-            sys.exit(f"{page}: run python benchmarks/tables.py")
+            sys.exit(f"{page}: run python benchmarks/tools/tables.py")
         (ROOT / page).write_text(made)
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable
 
-from judge import welch
-from measure import markdown, result_of
+from measure import markdown, result_of, welch
 
 
 def fidelity_table(data: str) -> str:

@@ -1,6 +1,6 @@
 """Bias and variance of the gradient estimators, against exact enumeration, on real images.
 
-    python benchmarks/estimators.py [--quick] [--out benchmarks/results/estimators.json]
+    python benchmarks/studies/estimators.py [--quick] [--out benchmarks/results/estimators.json]
 
 The problem is enumeration.py's. What BatchNorm and a shared virtual step add in bias cannot be
 looked up in its table and is measured by running the network itself.
@@ -15,6 +15,7 @@ import argparse
 import json
 import os
 import statistics
+import sys
 import time
 from collections.abc import Callable
 from functools import partial
@@ -42,7 +43,6 @@ from enumeration import (
     trained_network,
     unrolled_step,
 )
-from measure import machine, timed
 from torch import Tensor
 
 from dada.policy.space import Draw, SearchSpace
@@ -54,6 +54,10 @@ from dada.policy_search.hypergradient import (
     virtual_val_grad,
 )
 from dada.policy_search.parameters import PolicyParameters
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
+
+from measure import RESULTS, machine, timed
 
 
 def against(exact_G: Tensor, grads_RG: Tensor, num: int) -> dict[str, Any]:
@@ -347,8 +351,7 @@ def markdown(result: dict[str, Any]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--quick", action="store_true", help="a tenth of the draws")
-    default = Path(__file__).parent / "results" / "estimators.json"
-    parser.add_argument("--out", type=Path, default=default)
+    parser.add_argument("--out", type=Path, default=RESULTS / "estimators.json")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     less = 10 if arguments.quick else 1
