@@ -40,7 +40,7 @@ EXACT = ("torchvision", "timm", "kornia")
 
 def _parity() -> ModuleType:
     spec = importlib.util.spec_from_file_location(
-        "export_parity", ROOT / "benchmarks" / "export_parity.py"
+        "export_parity", ROOT / "benchmarks" / "studies" / "export_parity.py"
     )
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -411,7 +411,7 @@ def test_weights_of_mmpretrain_sum_to_exactly_one():
 
 
 def test_the_parity_tables_are_the_measured_ones():
-    """Else run python benchmarks/export_parity.py."""
+    """Else run python benchmarks/studies/export_parity.py."""
     _, rest = parity.DOCS.read_text().split(parity.START)
     assert rest.split(parity.END)[0] == parity.tables()
 

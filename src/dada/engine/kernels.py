@@ -43,7 +43,7 @@ def kernels_for(steps: int) -> AbstractContextManager[Any]:
     """Around a run of that many steps: the fastest kernels, where the time to get them will pay.
 
     WRN-28-10 trains 8% faster with the best convolutions than with those that cuDNN guesses
-    (benchmarks/train.py).
+    (benchmarks/speed/train.py).
     """
     if steps < STEPS_WORTH_COMPILING:
         return plain_kernels()

@@ -1,6 +1,6 @@
 """Pictures for the README and the docs: a report in a browser, the terminal as a vector drawing.
 
-    python benchmarks/screenshots.py        needs chromium or chrome; two minutes on two cores
+    python benchmarks/tools/screenshots.py        needs chromium or chrome; two minutes on two cores
 
 The data are crops of the two photographs that scikit-learn ships (china.jpg and flower.jpg, CC BY),
 so that anybody can make the same pictures. What is searched and compared is real, and small: the
@@ -25,9 +25,9 @@ from rich.console import Console
 from dada.data import load
 from dada.policy import Policy
 from dada.report import save_samples, write_report
-from dada.terminal import doctor, show
+from dada.terminal import doctor, policy_table
 
-IMAGES = Path(__file__).parents[1] / "docs" / "images"
+IMAGES = Path(__file__).parents[2] / "docs" / "images"
 LIMIT = 400_000  # bytes of a picture that is committed
 CROPS, SIDE = 150, 128
 
@@ -106,7 +106,7 @@ def draw_terminals(policy: Policy, target: Path) -> None:
     for name, title in (("show", "dada show runs/photos"), ("doctor", "dada doctor")):
         console = Console(force_terminal=True, width=92, record=True, file=io.StringIO())
         if name == "show":
-            show.print_policy(policy, console, rows=6)
+            policy_table.print_policy(policy, console, rows=6)
         else:
             # Where this checkout lies and what it runs on is nobody's concern.
             shown = [f for f in doctor.examine() if f.name not in ("dada", "terminal")]

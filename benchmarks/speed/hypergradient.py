@@ -1,6 +1,6 @@
 """How exact, and how long: an image's cost by finite difference and by forward mode.
 
-    python benchmarks/hypergradient.py [--data images.npz] [--out results/hypergradient.json]
+    python benchmarks/speed/hypergradient.py [--data images.npz] [--out results/hypergradient.json]
 
 WRN-40-2, 128 images of 32 pixels, after 100 steps of training. Error: the norm of the difference
 to the same method in float64, over the norm of that, for the costs of the images and for their
@@ -12,19 +12,23 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from measure import machine, print_table, timed
 from torch import Tensor, nn
 
 from dada import models
 from dada.engine import Captured, channels_last, plain_kernels, resolve_device
 from dada.engine.lane import Precision
 from dada.policy_search.hypergradient import HYPERGRADIENTS, Cost, trainable_weights
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
+
+from measure import machine, print_table, timed
 
 STEPS, BATCH, RATE = 100, 128, 0.05
 PASSES = {"fp32": None, "tf32": None, "fp16": torch.float16, "bf16": torch.bfloat16}

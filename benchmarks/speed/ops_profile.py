@@ -1,6 +1,6 @@
 """Where the time of a policy goes on one CPU thread at 224x224, and what was tried to lift it.
 
-    python benchmarks/ops_profile.py [--out benchmarks/results/ops-profile.json]
+    python benchmarks/speed/ops_profile.py [--out benchmarks/results/ops-profile.json]
 
 Microseconds per image of every operation beside Pillow's call, and images per second of the whole
 policy with one idea at a time taken back.
@@ -10,18 +10,22 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import numpy as np
 import torch
-from measure import machine, print_table, timed
 from ops import POLICY, pictures
 from torch import Tensor
 
 import dada
 from dada.ops import batch, geometric
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
+
+from measure import machine, print_table, timed
 
 SIDE, BATCH, ROWS = 224, 256, 8
 

@@ -1,6 +1,6 @@
 """Does the reward know what helps? The true effect of every operation against what a search sees.
 
-    python benchmarks/reward_fidelity.py [DATA] [--train 200] [--seeds 4] [--out results/....json]
+    python benchmarks/studies/reward_fidelity.py [DATA] [--train 200] [--seeds 4] [--out FILE]
 
 truth     the operation alone (probability 0.5, any magnitude), trained on all `--train` images,
           judged on the test images, minus the same training without augmentation
@@ -28,6 +28,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -36,7 +37,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from measure import machine, print_table
 from numpy.typing import NDArray
 from scipy.stats import spearmanr
 
@@ -54,6 +54,10 @@ from dada.policy_search.state import SearchState
 from dada.policy_search.step import search_step
 from dada.training.loop import Job, train_many
 from dada.training.scores import Scores
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
+
+from measure import machine, print_table
 
 SPACE = SearchSpace.named("paper")
 NAMES = [op.name for op in SPACE.ops]

@@ -1,6 +1,6 @@
 """Bias and variance of the gradient estimators, against exact enumeration, on real images.
 
-    python benchmarks/estimators.py [--quick] [--out benchmarks/results/estimators.json]
+    python benchmarks/studies/estimators.py [--quick] [--out benchmarks/results/estimators.json]
 
 The problem is enumeration.py's. What BatchNorm and a shared virtual step add in bias cannot be
 looked up in its table and is measured by running the network itself.
@@ -15,6 +15,7 @@ import argparse
 import json
 import os
 import statistics
+import sys
 import time
 from collections.abc import Callable
 from functools import partial
@@ -42,7 +43,6 @@ from enumeration import (
     trained_network,
     unrolled_step,
 )
-from measure import machine, timed
 from torch import Tensor
 
 from dada.policy.space import Draw, SearchSpace
@@ -54,6 +54,10 @@ from dada.policy_search.hypergradient import (
     virtual_val_grad,
 )
 from dada.policy_search.parameters import PolicyParameters
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
+
+from measure import RESULTS, machine, timed
 
 
 def against(exact_G: Tensor, grads_RG: Tensor, num: int) -> dict[str, Any]:
@@ -283,72 +287,10 @@ def measure_time() -> list[dict[str, Any]]:
     return rows
 
 
-def markdown(result: dict[str, Any]) -> str:
-    """The tables of docs/estimators.md."""
-
-    def line(*cells: object) -> str:
-        return "| " + " | ".join(str(cell) for cell in cells) + " |"
-
-    def percent(part: dict[str, float]) -> str:
-        return f"{part['relative_bias']:.1%} ± {part['relative_standard_error']:.1%}"
-
-    def spread(part: dict[str, float]) -> str:
-        return f"{part['mean']:.3g} ({part['min']:.3g} .. {part['max']:.3g})"
-
-    def milliseconds(time: dict[str, float]) -> str:
-        return f"{1e3 * time['median']:.2g} ({1e3 * time['low']:.2g} .. {1e3 * time['high']:.2g})"
-
-    bias, out = result["bias"], []
-    out += [f"n = {bias['n_gradients']} gradients of {bias['draws_per_gradient']} draws; a setting"]
-    out += [f"passes when no coordinate's |z| exceeds {bias['critical_z']:.2f}.", ""]
-    out += [line("estimator", "passes", "largest z", "bias of alpha", "bias of beta", "cosines")]
-    out += ["|---|---|---|---|---|---|"]
-    for row in bias["rows"]:
-        cosines = f"{row['alpha']['cosine']:.3f}, {row['beta']['cosine']:.3f}"
-        verdict = "yes" if row["passes"] else "no"
-        both = percent(row["alpha"]), percent(row["beta"])
-        out += [line(row["setting"], verdict, f"{row['largest_z']:.1f}", *both, cosines)]
-    for name in (name for name in result if name.startswith("variance")):
-        part = result[name]
-        out += ["", f"Network after {part['training_steps_of_the_network']} steps; "]
-        out[-1] += f"n = {part['n_networks']} networks, {part['n_gradients']} gradients each."
-        out += ["", line("estimator", "alpha", "beta"), "|---|---|---|"]
-        for row in part["rows"]:
-            out += [line(row["setting"], spread(row["alpha"]), spread(row["beta"]))]
-        ratios = [ratio["alpha"] for ratio in part["per_batch_over_per_image"]]
-        out += ["", "Per-batch over per-image variance of alpha, for each network: "]
-        out[-1] += ", ".join(f"{ratio:.0f}" for ratio in ratios) + "."
-    out += ["", line("what", "batch", "n", "bias of alpha", "bias of beta", "cosines")]
-    out += ["|---|---|---|---|---|---|"]
-    for name in ("shared_step", "batch_norm"):
-        for row in result[name]:
-            cosines = f"{row['alpha']['cosine']:.3f}, {row['beta']['cosine']:.3f}"
-            both = percent(row["alpha"]), percent(row["beta"])
-            out += [line(name, row["batch"], row["n_gradients"], *both, cosines)]
-    out += [
-        "",
-        line("hypergradient", "dtype", "relative error", "ms (quartiles)"),
-        "|---|---|---|---|",
-    ]
-    for row in result["hypergradients"]:
-        error, dtype = f"{row['relative_error']:.1e}", row["dtype"].removeprefix("torch.")
-        out += [line(row["hypergradient"], dtype, error, milliseconds(row["seconds"]))]
-    out += ["", line("estimator", "ms (quartiles)"), "|---|---|"]
-    out += [line(row["estimator"], milliseconds(row["seconds"])) for row in result["time"]]
-    machine = result["machine"]
-    out += [
-        "",
-        f"{machine['cpu']}, {machine['cores']} cores, {machine['threads_used']} thread used; ",
-    ]
-    out[-1] += f"Python {machine['python']}, torch {machine['torch']}."
-    return "\n".join(out)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--quick", action="store_true", help="a tenth of the draws")
-    default = Path(__file__).parent / "results" / "estimators.json"
-    parser.add_argument("--out", type=Path, default=default)
+    parser.add_argument("--out", type=Path, default=RESULTS / "estimators.json")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     less = 10 if arguments.quick else 1
@@ -372,7 +314,7 @@ def main() -> None:
     result["seconds"] = round(time.perf_counter() - start)
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     arguments.out.write_text(json.dumps(result, indent=1) + "\n")
-    print(markdown(result))
+    print("the tables of docs/estimators.md: python benchmarks/tools/tables.py")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Draws how a step of the search grows, from benchmarks/results/search.json.
 
-python benchmarks/growth.py [--out docs/images/growth.svg]
+python benchmarks/tools/growth.py [--out docs/images/growth.svg]
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import matplotlib
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 PANELS = {
     "images": ("images of the data set", "seconds_per_epoch", "seconds an epoch"),
     "side": ("pixels a side", "ms_per_step", "ms a step"),

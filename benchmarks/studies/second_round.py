@@ -1,6 +1,6 @@
 """The second round of a search: what it may choose from, what it sees, and what is true.
 
-    python benchmarks/second_round.py JUDGED.json DATA --arms "1 0.5 2 any strength;..." [--out ...]
+    python benchmarks/studies/second_round.py JUDGED.json DATA --arms "1 0.5 2 any wide;..."
 
 JUDGED is what `judge.py` wrote for the same data: the scores of its searches are taken from there.
 An arm is `found`, the policy of the search itself, the name of a free policy, or one made of the
@@ -15,46 +15,63 @@ space         strength, or wide: over TrivialAugment's ranges
 Two readings of every arm, search by search: *ahead*, of those made of scores, the validation loss
 of each run as in the second round of a search (`dada.shapes`), and *truth*, the test accuracy of
 trainings on all images. *Rules*: where every search has all of what is compared, how much better
-than `uniform` those arms are that a rule of choosing would have taken. As with `policy_shape.py`,
-the shapes that a search tries were chosen with such truths in sight; no search has seen them. What
-is in the file is not run again.
+than `uniform` those arms are that a rule of choosing would have taken. The shapes that a search
+tries were chosen with such truths in sight; no search has seen them. What is in the file is not run
+again.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
+import math
 import statistics
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 from judge import Judge, Sample
-from measure import machine, print_table
-from policy_shape import shaped
 from torch import Tensor
 
 from dada import Policy, models
 from dada.config import BASES, Base, TrainConfig
 from dada.data import load, split_off_validation
 from dada.engine import resolve_device
-from dada.policy import baselines
-from dada.policy.space import SearchSpace
+from dada.policy import PolicyOp, SubPolicy, baselines
+from dada.policy.space import SPACES, SearchSpace
 from dada.policy_search.lookahead.runs import MOST_RUNS, Lookout
 from dada.policy_search.lookahead.shapes import clearly_lowest
 from dada.training.loop import at_once_for
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
+
+from measure import machine, print_table
+
 FIRST_SEED = 5000  # of trainings: the judge has others
+MAGNITUDES = {"any": (0.0, 1.0), "weak": (0.0, 0.5), "strong": (0.5, 1.0)}
 
 
 def policy_of(arm: str, searched: Policy) -> Policy:
     words = arm.split()
     if len(words) == 1:
         return searched if arm == "found" else Policy.load(arm)
-    sharpness, probability, operations, magnitude, space = words
-    shape = f"{sharpness} {probability} {magnitude}"
-    return shaped(searched.provenance["lookahead"]["score"], shape, int(operations), space)
+    sharpness, probability, operations, word, space = words
+    score = searched.provenance["lookahead"]["score"]
+    magnitude = MAGNITUDES.get(word) or float(word)
+    names = [op.name for op in SPACES[space].ops]
+    rows = list(itertools.combinations(names, int(operations)))
+    weights = [math.exp(float(sharpness) * sum(score[name] for name in row)) for row in rows]
+    subpolicies = (
+        SubPolicy(
+            weight / math.fsum(weights),
+            tuple(PolicyOp(name, float(probability), magnitude) for name in row),
+        )
+        for row, weight in zip(rows, weights, strict=True)
+    )
+    return Policy(tuple(subpolicies), space, "weighted", {})
 
 
 class Study:

@@ -1,6 +1,6 @@
 """Images per second of a whole policy, every image with its own draw, beside the peers.
 
-    python benchmarks/ops.py [--gpu] [--out benchmarks/results/ops-cpu.json]
+    python benchmarks/speed/ops.py [--gpu] [--out benchmarks/results/ops-cpu.json]
 
 Every contender starts from images in its own natural form (PIL, uint8 or float tensors already
 on the device) and ends in the same form, so no conversion is charged to anybody. A CPU has one
@@ -13,6 +13,7 @@ import argparse
 import json
 import math
 import random
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,12 +21,15 @@ from unittest.mock import patch
 
 import numpy as np
 import torch
-from measure import machine, print_table, timed
 from PIL import Image, ImageDraw, ImageEnhance, ImageOps
 
 import dada
 import dada.policy.transform as dada_transform
 from dada.ops import fused
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
+
+from measure import machine, print_table, timed
 
 POLICY = "dada-cifar10"
 SIZES = {32: 512, 224: 256}  # image side: images in a batch on a CPU

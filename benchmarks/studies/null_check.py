@@ -1,6 +1,6 @@
 """Where nothing can be learned, does a search claim something? Shuffled labels, many searches.
 
-    python benchmarks/null_check.py [DATA] [--train 200] [--searches 20] [--out results/....json]
+    python benchmarks/studies/null_check.py [DATA] [--train 200] [--searches 20] [--out FILE]
 
 The labels of the images are shuffled, so no policy is better than another. Every search runs as a
 user's would, with another seed and another shuffle, and is verified; a claim is a verdict whose
@@ -12,16 +12,20 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from measure import machine, print_table
 
 import dada
 from dada.data import load, reduce
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
+
+from measure import machine, print_table
 
 
 def one_search(images: torch.Tensor, labels_N: torch.Tensor, seed: int, budget: float) -> Any:

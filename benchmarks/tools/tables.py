@@ -1,6 +1,8 @@
-"""Writes tables into README.md and docs/ from the results: no number there is typed by hand.
+"""Writes tables and numbers into README.md and docs/ from the results: none is typed by hand.
 
-python benchmarks/tables.py [--check]
+    python benchmarks/tools/tables.py [--check]
+
+A table stands between <!-- NAME --> and <!-- end -->, a number in the text as `numbers.py` says.
 """
 
 from __future__ import annotations
@@ -11,10 +13,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from estimator_tables import ESTIMATORS
 from measure import markdown, result_of
-from study_tables import STUDY
+from numbers_in_text import with_numbers
+from study_tables import LOG, STUDY
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 GROWTH = {"images": "images", "side": "pixels a side", "ops": "operations", "views": "views"}
 
 
@@ -132,7 +136,7 @@ def cifar10_table() -> str:
     )
 
 
-# Page -> name of the table -> what makes it. In a page: <!-- NAME --> ... <!-- end -->
+# Page -> name of the table -> what makes it.
 TABLES: dict[str, dict[str, Callable[[], str]]] = {
     "README.md": {"ops table": ops_table},
     "docs/results.md": {
@@ -142,7 +146,9 @@ TABLES: dict[str, dict[str, Callable[[], str]]] = {
         "hypergradient table": hypergradient_table,
         "cifar10 table": cifar10_table,
     },
+    "docs/estimators.md": ESTIMATORS,
     "docs/search-study.md": STUDY,
+    "docs/search-study-log.md": LOG,
 }
 
 
@@ -151,19 +157,24 @@ def fresh(text: str, tables: dict[str, Callable[[], str]]) -> str:
         start, end = f"<!-- {name} -->\n", "<!-- end -->"
         before, rest = text.split(start)
         text = before + start + table() + end + rest.split(end, 1)[1]
-    return text
+    return with_numbers(text)
+
+
+def stale(root: Path) -> dict[Path, str]:
+    """The pages that do not say what the results say, and what they should say."""
+    pages = [root / "README.md", *sorted((root / "docs").glob("*.md"))]
+    made = {p: fresh(p.read_text(), TABLES.get(p.relative_to(root).as_posix(), {})) for p in pages}
+    return {page: text for page, text in made.items() if text != page.read_text()}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--check", action="store_true", help="fail when a page is stale")
     arguments = parser.parse_args()
-    for page, tables in TABLES.items():
-        text = (ROOT / page).read_text()
-        made = fresh(text, tables)
-        if arguments.check and made != text:
-            sys.exit(f"{page}: run python benchmarks/tables.py")
-        (ROOT / page).write_text(made)
+    for page, text in stale(ROOT).items():
+        if arguments.check:
+            sys.exit(f"{page.name}: run python benchmarks/tools/tables.py")
+        page.write_text(text)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """BatchNorm + ReLU (and the residual sum before it), fused against torch's own kernels.
 
-    python benchmarks/batchnorm.py [--quick] [--out benchmarks/results/batchnorm.json]
+    python benchmarks/speed/batchnorm.py [--quick] [--out benchmarks/results/batchnorm.json]
 
 Three tables, each with both ways measured in the same run, inside CUDA graphs:
 the layers of two networks alone, forward and backward, and how near they come to the memory's
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -22,13 +23,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from measure import machine, print_table, timed
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, relu
 
 from dada import models
 from dada.engine import plain_kernels
 from dada.models.batchnorm import BatchNormReLU
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
+
+from measure import machine, print_table, timed
 
 # network: (channels, side, normalisations with a sum before them, and without)
 LAYERS = {
@@ -167,7 +171,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     if not torch.cuda.is_available():
-        raise SystemExit("benchmarks/batchnorm.py compares CUDA kernels; torch sees no CUDA GPU")
+        raise SystemExit("batchnorm.py compares CUDA kernels; torch sees no CUDA GPU")
     torch.backends.cudnn.benchmark = True
     seconds = 0.2 if options.quick else 0.5
     dtypes = ["bfloat16"] if options.quick else list(DTYPES)

@@ -1,6 +1,6 @@
 """Seconds of a search, from images in memory to a policy on disk, and how they grow.
 
-    python benchmarks/search.py [--data images.npz] [--only "NAME;NAME"] [--out results/search.json]
+    python benchmarks/speed/search.py [--data images.npz] [--only "NAME;NAME"] [--out FILE]
 
 A search runs in a process of its own, so that loading libraries, compiling kernels and recording
 graphs count as they do for a user; `import torch` and reading the data do not. `seconds` include
@@ -23,6 +23,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
 
 from measure import machine, print_table
 

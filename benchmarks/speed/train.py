@@ -1,6 +1,6 @@
 """Speed of a training step on this machine, and how far it is from what the card could do.
 
-    python benchmarks/train.py [--out benchmarks/results/train.json] [--quick]
+    python benchmarks/speed/train.py [--out benchmarks/results/train.json] [--quick]
 
 Every case runs in one process: the recorded step (a CUDA graph), the same step launched kernel by
 kernel, and the recorded step on images that are only normalised, which tells what augmentation
@@ -20,6 +20,7 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+import sys
 import time
 from collections import Counter
 from dataclasses import dataclass
@@ -27,7 +28,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from measure import machine, print_table
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -37,6 +37,10 @@ from dada.data import Split, TensorPart
 from dada.engine import ALONE, Captured, kernels_for, resolve_device
 from dada.training.loop import Job, train_many, train_step
 from dada.training.state import TrainState
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
+
+from measure import machine, print_table
 
 STEPS, REPEATS = 20, 7
 LONG, VERY_LONG = 2_000, 20_000  # steps of trainings for which kernels are compiled, and tried

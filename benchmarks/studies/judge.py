@@ -1,6 +1,6 @@
 """The judge: are policies that a search found better than free ones, on images never seen?
 
-    python benchmarks/judge.py DATA --train 4000 [--model wrn40_2] [--out results/judge-....json]
+    python benchmarks/studies/judge.py DATA --train 4000 [--model wrn40_2] [--out FILE]
 
 Every policy is trained from scratch on all `--train` images and tested on the test images, which
 no search looks at. What is judged is what the search found, without the verification that would
@@ -31,6 +31,7 @@ import itertools
 import json
 import math
 import statistics
+import sys
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -38,8 +39,6 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
-from measure import machine, print_table
-from scipy.stats import t as student
 
 import dada
 from dada import Policy, models
@@ -50,6 +49,10 @@ from dada.engine import resolve_device
 from dada.policy_search.lookahead.shapes import OPERATIONS, POLICIES
 from dada.training.loop import Job, at_once_for, train_many
 from dada.trials.statistics import interval
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
+
+from measure import machine, print_table, welch
 
 PRESETS: dict[str, dict[str, Any]] = {
     "dada": {"preset": "dada"},
@@ -190,16 +193,6 @@ def compared(found: dict[str, Any], one: list[float], other: list[float]) -> tup
     each = [a - b for a, b in zip(one, other, strict=True)]
     low, high = interval(each) or (-math.inf, math.inf)
     return statistics.mean(each), low, high
-
-
-def welch(one: list[float], other: list[float]) -> tuple[float, ...]:
-    parts = [statistics.variance(each) / len(each) for each in (one, other)]
-    degrees = sum(parts) ** 2 / sum(
-        part**2 / (len(each) - 1) for part, each in zip(parts, (one, other), strict=True)
-    )
-    half = float(student.ppf(0.975, degrees)) * sum(parts) ** 0.5
-    difference = statistics.mean(one) - statistics.mean(other)
-    return difference, difference - half, difference + half
 
 
 def conclude(found: dict[str, Any]) -> None:

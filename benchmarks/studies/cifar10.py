@@ -1,6 +1,6 @@
 """Is the harness sound? CIFAR-10 by the paper's recipe, against the published errors.
 
-    python benchmarks/cifar10.py DATA [--policies none,cutout,...] [--out results/cifar10.json]
+    python benchmarks/studies/cifar10.py DATA [--policies none,cutout,...] [--out FILE]
 
 DATA is anything `dada.data.load` reads with CIFAR-10's images in it (cifar10:ROOT, an .npz). Every
 training keeps a run directory under --runs, so a run that was stopped goes on from its last
@@ -11,10 +11,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from pathlib import Path
 from typing import Any
-
-from measure import machine, print_table
 
 from dada import Policy, models, recipes
 from dada.config import train_config
@@ -23,6 +22,10 @@ from dada.engine import resolve_device
 from dada.policy import baselines
 from dada.runlog import RunLog
 from dada.training.loop import Job, train_many
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
+
+from measure import machine, print_table
 
 # Error in percent of WRN-40-2: the DADA paper's table, and TrivialAugment's own.
 PUBLISHED = {

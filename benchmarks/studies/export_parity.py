@@ -1,6 +1,6 @@
 """How near every exported operation is to Pillow, in the real libraries.
 
-python benchmarks/export_parity.py [--check]
+python benchmarks/studies/export_parity.py [--check]
 
 Measures the targets whose library is installed, keeps the earlier rows of the others, and writes
 benchmarks/results/export_parity.json and the tables of docs/export.md. `--check` only compares the
@@ -28,7 +28,7 @@ from dada.exchange.exports.plan import Plan, Step, known_name
 from dada.ops.pillow import CALLS
 from dada.policy.space import SPACES
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results" / "export_parity.json"
 DOCS = ROOT / "docs" / "export.md"
 START, END = "<!-- parity table -->\n", "<!-- end -->"
@@ -269,7 +269,7 @@ def main() -> None:
     before, rest = text.split(START)
     fresh = before + START + tables() + END + rest.split(END, 1)[1]
     if arguments.check:
-        sys.exit("docs/export.md: run python benchmarks/export_parity.py" if fresh != text else 0)
+        sys.exit(f"{DOCS.name}: run python {__file__}" if fresh != text else 0)
     DOCS.write_text(fresh)
     print(tables())
 

@@ -1,12 +1,11 @@
-"""The tables of docs/search-study.md, from the results; `tables.py` writes them into the page."""
+"""The tables of the search study and its log, from the results; `tables.py` writes them."""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Callable
 
-from judge import welch
-from measure import markdown, result_of
+from measure import markdown, result_of, welch
 
 
 def fidelity_table(data: str) -> str:
@@ -27,21 +26,24 @@ def fidelity_table(data: str) -> str:
 
 
 def default_fidelity_table() -> str:
-    """At the number of runs that a search makes by default."""
+    """At the number of runs, and with the images, that a search takes by default."""
     signals = {
-        ("reduced CIFAR-10, 2 runs", "cifar10"): "look ahead, loss, 2 runs",
-        ("RSSCN7, 2 runs", "rsscn7"): "look ahead, loss, 2 runs",
-        ("digits, 4 runs", "digits"): "look ahead, loss",
+        ("reduced CIFAR-10, WRN-40-2", "cifar10"): ("2 runs", "look ahead, loss, 2 runs"),
+        ("200 digits, `small`", "digits"): ("4 runs", "look ahead, loss"),
+        ("RSSCN7 at 64 pixels, `small`, on a CPU", "rsscn7"): (
+            "a stand-in, 4 runs (a search makes 6)",
+            "look ahead, loss, stand-in",
+        ),
     }
     rows = []
-    for (title, data), signal in signals.items():
+    for (title, data), (runs, signal) in signals.items():
         found = result_of(f"reward-fidelity-{data}")["correlations"]
         row = next(row for row in found if row["signal"] == signal)
-        rows.append((title, row["with_truth"], row["between_seeds"]))
-    rows.append(("mean", *(statistics.fmean(row[i] for row in rows) for i in (1, 2))))
-    return markdown(
-        ("", "with truth", "between seeds"), ((t, f"{a:.2f}", f"{b:.2f}") for t, a, b in rows)
-    )
+        extremes = f"{row['lowest']:.2f}, {row['highest']:.2f}"
+        cells = f"{row['with_truth']:.2f}", extremes, f"{row['between_seeds']:.2f}"
+        rows.append((title, runs, *cells))
+    columns = ("", "looks ahead", "with truth", "lowest, highest seed", "between seeds")
+    return markdown(columns, rows)
 
 
 def effects_table() -> str:
@@ -57,28 +59,11 @@ def effects_table() -> str:
     return "\n".join(lines) + "\n"
 
 
-def shape_table(data: str) -> str:
-    columns = ("sharpness, probability, strength", "test accuracy", "minus `uniform`, by search")
-    rows = sorted(result_of(f"policy-shape-{data}")["table"], key=lambda r: -r["truth_accuracy"])
-    return markdown(
-        (*columns, "looking ahead: loss"),
-        (
-            (
-                ", ".join(row["policy"].split()),
-                f"{row['truth_accuracy']:.2f}",
-                ", ".join(f"{gain:+.2f}" for gain in row["minus_uniform"]),
-                "" if row["ahead_loss"] is None else f"{row['ahead_loss']:.3f}",
-            )
-            for row in rows
-        ),
-    )
-
-
 def choosing_table() -> str:
     """How well each reading ranks whole policies, search by search."""
-    by_data = [result_of(f"policy-shape-{data}")["correlations"] for data in ("cifar10", "digits")]
+    by_data = [entry["correlations"] for entry in result_of("history")["shapes"]]
     return markdown(
-        ("reading", "reduced CIFAR-10", "digits"),
+        ("reading", *(entry["data"] for entry in result_of("history")["shapes"])),
         (
             (
                 rows[0]["reading"],
@@ -162,75 +147,86 @@ def looks_table() -> str:
     return markdown(("`dada`", "test accuracy", *(f"minus {name}" for name in against)), rows)
 
 
-def versions_table() -> str:
-    """What the judge said of earlier searches, by the file that holds it."""
-    now = "single and wide shapes, the broadest left for a clear gain"
-    nearly = f"{now}; combined wide ones, too; two runs"
-    versions = {
-        "digits-1b5129e": (
-            "digits, one sample",
-            "eight shapes; trainings tripled after a first look",
-        ),
-        "digits-one-sample": ("digits, the same", "scores of few runs shrunk more"),
-        "digits-seven-shapes": ("digits, twelve samples", "four runs, other shapes"),
-        "digits-six-shapes": ("digits, twelve others", "no shape both sharp and always at work"),
-        "digits": ("digits, the same twelve", now),
-        "cifar10-1b5129e": ("CIFAR-10", "eight shapes"),
-        "cifar10-301da75": ("CIFAR-10", nearly),
-        "cifar10": ("CIFAR-10", f"{now}; eight searches"),
-        "rsscn7-ba8e53b": ("RSSCN7", "four runs, other shapes; three searches"),
-        "rsscn7-301da75": ("RSSCN7", nearly),
-        "rsscn7": ("RSSCN7", now),
-    }
+def history_table() -> str:
+    """What the judge said of earlier versions of the default."""
     rows = []
-    for name, words in versions.items():
-        row = next(r for r in result_of(f"judge-{name}")["table"] if r["policy"] == "uniform")
-        rows.append((*words, _gain(row["dada_minus"], row["from"], row["to"]), f"`judge-{name}`"))
-    return markdown(("data", "version", "minus `uniform`", "file"), rows)
+    for entry in result_of("history")["judged"]:
+        by_policy = {row["policy"]: row for row in entry["rows"]}
+        gains = (_gain(*by_policy[name]["dada_minus"]) for name in ("uniform", "trivialaugment"))
+        n, commit = by_policy["dada"]["n"], entry["commit"].partition(";")[0]
+        rows.append((entry["data"], entry["what"], n, *gains, f"`{commit}`"))
+    columns = ("data", "version", "searches", "minus `uniform`", "minus TrivialAugment", "commit")
+    return markdown(columns, rows)
 
 
 def estimators_table() -> str:
     """The paper's own question: its preset with either estimator, trained."""
+    titles = {"cifar10": "reduced CIFAR-10", "rsscn7": "RSSCN7", "digits": "200 digits"}
+    found = {title: result_of(f"judge-{name}") for name, title in titles.items()}
+    now = [(title, each["table"], each["relax_minus_gumbel"]) for title, each in found.items()]
+    before = [
+        (entry["data"], entry["rows"], entry["relax_minus_gumbel"])
+        for entry in result_of("history")["judged"]
+        if entry["data"] in ("200 digits, one sample", "200 digits, twelve samples")
+    ]
+    rows = []
+    for title, table, difference in (*now, *before):
+        by_policy = {row["policy"]: row for row in table}
+        both = [by_policy[f"paper, {estimator}"] for estimator in ("relax", "gumbel")]
+        accuracies = (f"{row['accuracy']:.2f}" for row in both)
+        searches = ", ".join(str(n) for n in dict.fromkeys(row["n"] for row in both))
+        rows.append((title, searches, *accuracies, _gain(*difference)))
+    return markdown(("", "searches of each", "`relax`", "`gumbel`", "difference, 95%"), rows)
+
+
+def verdicts_table() -> str:
+    """By how much what a search found was better, on all data that were judged."""
     titles = {
-        "cifar10": "reduced CIFAR-10",
-        "rsscn7": "RSSCN7",
-        "digits-one-sample": "digits, one sample",
-        "digits-seven-shapes": "digits, twelve samples",
-        "digits-six-shapes": "digits, twelve others",
+        "cifar10": "CIFAR-10",
+        "rsscn7": "RSSCN7, 64 pixels",
+        "digits": "digits",
+        "cifar10-cpu": "CIFAR-10, on a CPU",
+        "rsscn7-cpu": "RSSCN7, 64 pixels, on a CPU",
     }
+    against = ("uniform", "trivialaugment", "randaugment", "paper, relax")
     rows = []
     for name, title in titles.items():
         found = result_of(f"judge-{name}")
         by_policy = {row["policy"]: row for row in found["table"]}
-        both = [by_policy[f"paper, {estimator}"] for estimator in ("relax", "gumbel")]
-        accuracies = (f"{row['accuracy']:.2f}" for row in both)
-        searches = ", ".join(str(n) for n in dict.fromkeys(row["n"] for row in both))
-        rows.append((title, searches, *accuracies, _gain(*found["relax_minus_gumbel"])))
-    return markdown(("", "searches of each", "`relax`", "`gumbel`", "difference, 95%"), rows)
+        settings = found["settings"]
+        what = f"{settings['train']:,} images, {settings['model']}, {settings['epochs']} epochs"
+        gains = []
+        for other in against:
+            row = by_policy.get(other)
+            gains.append(_gain(row["dada_minus"], row["from"], row["to"]) if row else "not judged")
+        rows.append((title, what, by_policy["dada"]["n"], *gains))
+    columns = ("data", "trained on", "searches", "minus `uniform`", "minus TrivialAugment")
+    return markdown((*columns, "minus the best RandAugment", "minus the paper's preset"), rows)
 
 
 STUDY: dict[str, Callable[[], str]] = {
-    "digits table": lambda: fidelity_table("digits"),
-    "cifar10 table": lambda: fidelity_table("cifar10"),
-    "rsscn7 table": lambda: fidelity_table("rsscn7"),
     "default table": default_fidelity_table,
+    "verdicts table": verdicts_table,
+}
+LOG: dict[str, Callable[[], str]] = {
+    "cifar10 table": lambda: fidelity_table("cifar10"),
     "effects table": effects_table,
-    "cifar10 shapes": lambda: shape_table("cifar10"),
-    "digits shapes": lambda: shape_table("digits"),
+    "digits table": lambda: fidelity_table("digits"),
+    "rsscn7 table": lambda: fidelity_table("rsscn7"),
     "choosing table": choosing_table,
     "cifar10 second round": lambda: second_round_table("cifar10"),
     "rsscn7 second round": lambda: second_round_table("rsscn7"),
     "digits second round": lambda: second_round_table("digits"),
     "long second round": lambda: second_round_table("cifar10-200-epochs"),
     "rules table": rules_table,
-    "looks table": looks_table,
     "rsscn7 stand-in": lambda: second_round_table("rsscn7-cpu"),
     "cifar10 stand-in": lambda: second_round_table("cifar10-cpu"),
-    "rsscn7 cpu judge": lambda: judge_table("rsscn7-cpu"),
-    "cifar10 cpu judge": lambda: judge_table("cifar10-cpu"),
     "cifar10 judge": lambda: judge_table("cifar10"),
     "rsscn7 judge": lambda: judge_table("rsscn7"),
     "digits judge": lambda: judge_table("digits"),
+    "rsscn7 cpu judge": lambda: judge_table("rsscn7-cpu"),
+    "cifar10 cpu judge": lambda: judge_table("cifar10-cpu"),
+    "looks table": looks_table,
     "estimators table": estimators_table,
-    "versions table": versions_table,
+    "history table": history_table,
 }
