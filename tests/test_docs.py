@@ -226,6 +226,7 @@ def run_block(block: Block, names: dict[str, Any], dada: Callable[[list[str]], N
         raise AssertionError(f"{block}: {type(error).__name__}: {error}") from error
 
 
+@pytest.mark.usefixtures("quick_lookahead")
 @pytest.mark.parametrize("page", PAGES, ids=page_ids(PAGES))
 def test_a_page_runs_as_written(page: Path, folder: Path) -> None:
     names: dict[str, Any] = {"__name__": "__main__"}

@@ -12,11 +12,12 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from dada import Policy, models, recipes
-from dada.config import train_config
+from dada.config import changed
 from dada.data import load
 from dada.engine import resolve_device
 from dada.policy import baselines
@@ -52,7 +53,7 @@ def main() -> None:
     arguments = parser.parse_args()
     recipe = recipes.named(arguments.recipe, wants="train")
     assert recipe.train is not None
-    config = train_config(recipe.train, epochs=arguments.epochs)
+    config = changed(recipe.train, {"epochs": arguments.epochs})
     split = load(arguments.data)
     assert split.test is not None
     device = resolve_device("auto")
@@ -71,7 +72,7 @@ def main() -> None:
                 split=split,
                 model=models.build(recipe.model, split.num_classes, seed=seed),
                 policy=Policy.load(name),
-                config=train_config(config, base=base),
+                config=replace(config, base=base),
                 seed=seed,
                 device=device,
                 run=run,

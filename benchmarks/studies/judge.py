@@ -46,7 +46,7 @@ from dada.config import BASES, Base, TrainConfig
 from dada.data import Part, Split, load, reduce, split_off_validation
 from dada.data.parts import TensorPart
 from dada.engine import resolve_device
-from dada.policy_search.lookahead.shapes import OPERATIONS, POLICIES
+from dada.policy_search.lookahead import OPERATIONS, POLICIES
 from dada.training.loop import Job, at_once_for, train_many
 from dada.trials.statistics import interval
 

@@ -15,7 +15,7 @@ look ahead
           does it (dada.lookahead), on one half of the images, judged on the other, and exchanged;
           `--runs` of them; or, with `--judged`, those that the searches of `judge.py` made
 stand-in  the same with shrunken images and a small network, as a search does it where its own
-          would take too long (dada.stand_in)
+          would take too long (policy_search/lookahead/stand_in.py)
 
 Spearman's rank correlation of each with the mean truth of all seeds, and between seeds. Every seed
 has its own images, halves and initial weights. What is already in the file is not run again.
@@ -41,19 +41,20 @@ from numpy.typing import NDArray
 from scipy.stats import spearmanr
 
 from dada import Policy, models
-from dada.config import BASES, Base, TrainConfig, search_config
+from dada.config import BASES, LOOKAHEAD, Base, TrainConfig, search_config
 from dada.data import Part, Split, load, reduce, split_off_validation
 from dada.engine import resolve_device
 from dada.policy.space import SearchSpace
 from dada.policy_search.evidence import RunningMean
-from dada.policy_search.lookahead.runs import Run, look_ahead, schedule
-from dada.policy_search.lookahead.shapes import arms_of
+from dada.policy_search.lookahead import single_operations
+from dada.policy_search.lookahead.runs import BranchedRun, run_branches
 from dada.policy_search.lookahead.stand_in import StandIn
 from dada.policy_search.measure import read_steps
 from dada.policy_search.state import SearchState
 from dada.policy_search.step import search_step
 from dada.training.loop import Job, train_many
 from dada.training.scores import Scores
+from dada.trials.short import shorten
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
 
@@ -173,15 +174,17 @@ def ahead(
     bench: Bench, split: Split, seed: int, count: int, banded: bool
 ) -> dict[str, dict[str, list[float]]]:
     """Accuracy and minus the loss of every arm, run by run."""
-    split, config = schedule(split, TrainConfig(base=bench.base), seed, bench.device)
-    arms = arms_of(SPACE) | {"none": Policy.load("none"), "uniform": UNIFORM}
+    short = LOOKAHEAD[bench.device.type].training
+    split, config = shorten(split, TrainConfig(base=bench.base), short, seed=seed)
+    arms = single_operations(SPACE) | {"none": Policy.load("none"), "uniform": UNIFORM}
     if banded:
         arms |= banded_arms()
     assert split.val is not None
     exchanged = replace(split, train=split.val, val=split.train)
     first = 10_000 * (seed + 1)
     runs = [
-        Run(
+        BranchedRun(
+            repeated=LOOKAHEAD[bench.device.type].repeated,
             job=Job(
                 split=exchanged if i % 2 else split,
                 model=bench.network(split, first + i),
@@ -194,7 +197,7 @@ def ahead(
         )
         for i in range(count)
     ]
-    found = {run.job.seed: scores for run, scores in look_ahead(runs, bench.at_once)}
+    found = {run.job.seed: scores for run, scores in run_branches(runs, bench.at_once)}
     in_order = [found[run.job.seed] for run in runs]
     return {
         "accuracy": {name: [100 * scores[name].accuracy for scores in in_order] for name in arms},
@@ -246,7 +249,7 @@ def measure(
         yield
     begun = time.perf_counter()
     if wanted("stand-in", STAND_IN):
-        small = StandIn.of(split, bench.base, seed, bench.device)
+        small = StandIn.of(split, bench.base, LOOKAHEAD[bench.device.type], bench.device, seed=seed)
         smaller = Bench(small.model, small.base, bench.device, bench.at_once, bench.batch)
         by_arm = ahead(smaller, small.split, seed, args.runs, banded=False)["loss"]
         found[STAND_IN] = {n: float(np.mean(by_arm[n])) for n in NAMES}

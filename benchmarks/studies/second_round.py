@@ -37,13 +37,13 @@ from judge import Judge, Sample
 from torch import Tensor
 
 from dada import Policy, models
-from dada.config import BASES, Base, TrainConfig
+from dada.config import BASES, LOOKAHEAD, Base, TrainConfig
 from dada.data import load, split_off_validation
 from dada.engine import resolve_device
-from dada.policy import PolicyOp, SubPolicy, baselines
+from dada.policy import PolicyOp, SubPolicy
 from dada.policy.space import SPACES, SearchSpace
-from dada.policy_search.lookahead.runs import MOST_RUNS, Lookout
-from dada.policy_search.lookahead.shapes import clearly_lowest
+from dada.policy_search.lookahead.runs import BranchedRuns
+from dada.policy_search.lookahead.scoring import clearly_lowest
 from dada.training.loop import at_once_for
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
@@ -98,16 +98,18 @@ class Study:
         return models.build(self.model, *shape, seed=seed)
 
     def ahead(self, sample: Sample, search: int, arms: dict[str, Policy]) -> dict[str, list[float]]:
-        lookout = Lookout.over(
+        settings = LOOKAHEAD[self.device.type]
+        runs = BranchedRuns.over(
             split_off_validation(sample.whole, 0.5, search),
-            TrainConfig(base=self.base),
+            SearchSpace.named("strength"),
+            self.base,
+            settings,
+            lambda seed: self.network(sample, seed),
+            self.device,
             exchange=True,
-            build=lambda seed: self.network(sample, seed),
-            trunk=baselines.uniform(SearchSpace.named("strength")),
             seed=search,
-            device=self.device,
         )
-        return lookout.see(arms, self.args.runs, file="", first=MOST_RUNS).loss
+        return runs.losses(arms, self.args.runs, file="", first=settings.most_runs).loss
 
     def truth(
         self, sample: Sample, search: int, arms: dict[str, Policy], found: dict[str, list[float]]
