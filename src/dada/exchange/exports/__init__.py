@@ -7,12 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from dada.exchange.exports import albumentations, dali, kornia, mmpretrain, timm, torchvision
-from dada.exchange.exports.plan import Plan, plan
+from dada.exchange.exports.physical_policy import PhysicalPolicy, in_physical_units
 from dada.policy import Policy
 from dada.runlog import write_text
 
 # Each writer takes the policy in physical units and returns the file's text.
-TARGETS: dict[str, Callable[[Plan], str]] = {
+TARGETS: dict[str, Callable[[PhysicalPolicy], str]] = {
     "torchvision": torchvision.write,
     "timm": timm.write,
     "albumentations": albumentations.write,
@@ -27,7 +27,7 @@ def export(policy: Policy, target: str) -> str:
     """The text of a file that does the policy in that library; the same policy, the same bytes."""
     if target not in TARGETS:
         raise ValueError(f"no export to {target!r}; the targets are {', '.join(TARGETS)}")
-    return TARGETS[target](plan(policy, target))
+    return TARGETS[target](in_physical_units(policy, target))
 
 
 def export_file(
