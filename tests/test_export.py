@@ -9,6 +9,7 @@ import ast
 import importlib.util
 import json
 import math
+import os
 import random
 import re
 import subprocess
@@ -435,3 +436,16 @@ def test_the_documentation_runs_as_written(target, tmp_path, monkeypatch):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
         exec(compile(block, "docs/export.md", "exec"), {})
+
+
+def test_the_front_page_of_exchange_loads_no_other_library():
+    code = f"""
+import sys
+import dada.exchange as exchange
+assert all(callable(getattr(exchange, name)) for name in exchange.__all__)
+print([name for name in {(*TARGETS, "nvidia.dali")!r} if name in sys.modules])
+"""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment)
+    assert done.returncode == 0 and done.stdout == "[]\n", done

@@ -10,6 +10,7 @@ from typing import Any
 
 from dada.config import BASES, PRESETS, Base, SearchConfig
 from dada.models import BUILDERS
+from dada.policy.targets import EXPORT_TARGETS
 from dada.recipes import RECIPES
 from dada.report.markup import Html, code_block, fill, join, section
 from dada.report.run import Run, mapping
@@ -38,8 +39,6 @@ ASKED = {
     "verify_budget": "--verify-budget",
 }
 """What else a search was asked, as `config.toml` names it, and the option for it."""
-
-EXPORTS = ("torchvision", "timm", "albumentations", "kornia", "dali", "mmpretrain")
 
 
 def data_argument(config: Mapping[str, Any]) -> str | None:
@@ -196,7 +195,7 @@ def use(run: Run) -> Html | None:
     if run.policy is None:
         return None
     path = shell_word(run.path)
-    exports = "\n".join(f"dada export {path} --to {target}" for target in EXPORTS)
+    exports = "\n".join(f"dada export {path} --to {target}" for target in EXPORT_TARGETS)
     return section(
         "use",
         "Use it",
