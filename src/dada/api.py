@@ -17,7 +17,7 @@ from torch import nn
 
 from dada import models, recipes
 from dada.config import SearchConfig, TrainConfig, search_config, train_config
-from dada.data import Split, judged, load_with_base, split_off_validation
+from dada.data import Split, load_with_base, split_for_scoring, split_off_validation
 from dada.engine import Ranks, fitting, joined, out_of_memory_named, resolve_device
 from dada.policy import Policy, baselines
 from dada.policy.space import SearchSpace
@@ -234,7 +234,7 @@ def train(
     loaded = policy if isinstance(policy, Policy) else Policy.load(policy)
     wanted = None if chosen is None and settings.get("base") is None else config.base
     whole, base = load_with_base(data, wanted, image_size=image_size, seed=seed)
-    split, judge = judged(whole, seed)
+    split, judge = split_for_scoring(whole, seed)
     name_of_policy = str(loaded.provenance.get("name"))
     config = replace(config, base=baselines.base_for(name_of_policy, base, split.image_size))
     network, name = _network(model or (chosen.model if chosen else None), split, target, seed)

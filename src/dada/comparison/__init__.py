@@ -26,7 +26,7 @@ from dada import models, recipes
 from dada.comparison.plot import save_plot
 from dada.comparison.result import METRICS, Comparison, summarise
 from dada.config import TrainConfig, train_config
-from dada.data import Split, judged, load_with_base
+from dada.data import Split, load_with_base, split_for_scoring
 from dada.engine import Ranks, joined, resolve_device
 from dada.policy import Policy, baselines
 from dada.runlog import RunLog, check_run_path
@@ -88,7 +88,7 @@ def compare(
     wanted = None if chosen is None and settings.get("base") is None else config.base
     whole, base = load_with_base(data, wanted, image_size=image_size, seed=0)
     config = replace(config, base=base)
-    split, _ = judged(whole, seed=0)
+    split, _ = split_for_scoring(whole, seed=0)
     network = model if model is not None else None if chosen is None else chosen.model
     if network is None:
         network = models.default_model(target.type, split.image_size)

@@ -10,7 +10,7 @@ from typing import Any
 
 from PIL import Image, ImageOps
 
-from dada.data.images import IMAGE_EXTENSIONS, look_at, look_at_file, to_eight_bits, white_level
+from dada.data.images import IMAGE_EXTENSIONS, file_info, image_info, to_eight_bits, white_level
 from dada.policy import Policy
 
 SAVE_OPTIONS: dict[str, dict[str, Any]] = {
@@ -50,7 +50,7 @@ def apply_to_folder(
         relative = path.relative_to(root)
         try:
             with Image.open(path) as opened:
-                conversion = look_at(opened).conversion
+                conversion = image_info(opened).conversion
                 image = to_eight_bits(ImageOps.exif_transpose(opened), white)
                 image.load()
         except Exception as error:  # Pillow raises many kinds, down to struct.error, on bad files
@@ -87,7 +87,7 @@ def _peak(files: list[Path]) -> int:
     peaks = [0]
     for path in files:
         with suppress(Exception):  # what cannot be read is named when its turn comes
-            peaks.append(look_at_file(str(path)).peak)
+            peaks.append(file_info(str(path)).peak)
     return max(peaks)
 
 
