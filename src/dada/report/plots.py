@@ -116,7 +116,7 @@ def sparkline(values: Sequence[float], top: float, level: float | None, label: s
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class IntervalRow:
     """A line of an interval plot: a mean, its interval and the single scores behind it."""
 
     name: str
@@ -127,7 +127,7 @@ class Row:
 
 
 def interval_plot(
-    rows: Sequence[Row], *, label: str, unit: str, zero: bool = False, names: bool = True
+    rows: Sequence[IntervalRow], *, label: str, unit: str, zero: bool = False, names: bool = True
 ) -> Html:
     """A line for each row: the mean as a dot, its interval as a bar, single scores as rings.
 
