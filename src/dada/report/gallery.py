@@ -26,7 +26,7 @@ LOSSLESS_SIDE = 64  # up to here a PNG is small, and a JPEG would blur single pi
 
 
 def in_words(policy: Policy, step: PolicyOp) -> str:
-    """One step in physical units; a range that begins at nothing is said as "up to"."""
+    """One operation in physical units; a range that begins at zero is written as "up to"."""
     words = policy.describe_op(step).replace("+-", "±")
     return re.sub(r"(?<=by |of )(±?)0(?:\.0+)?%? to (?=\d)", r"up to \1", words)
 

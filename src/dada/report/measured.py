@@ -27,7 +27,7 @@ MOST_CLASSES = 24  # bars of single classes; of more, the two ends are shown
 
 
 def even_rate(run: RunDirectory) -> float | None:
-    """How often each operation would be done, were all that are allowed done alike."""
+    """The mean rate of the operations that the search allowed."""
     if run.policy is None:
         return None
     excluded = set(map(str, sequence(run.search_settings.get("exclude"))))
@@ -36,7 +36,7 @@ def even_rate(run: RunDirectory) -> float | None:
 
 
 def first_rate(run: RunDirectory) -> float | None:
-    """How often an operation is done where a search starts: K x 0.5 / O, all alike."""
+    """How often an operation is applied where a search starts: K x 0.5 / O, the same for all."""
     per_subpolicy = number(run.search_settings.get("ops_per_subpolicy"))
     space = SPACES.get(str(run.search_settings.get("space")))
     if per_subpolicy is None or space is None:
@@ -47,7 +47,7 @@ def first_rate(run: RunDirectory) -> float | None:
 
 
 def operations(run: RunDirectory) -> Html | None:
-    """A line for each operation: how often it is done, how that came about, how strongly."""
+    """A line for each operation: how often it is applied, over time too, and how strongly."""
     policy = run.policy
     if policy is None or not policy.subpolicies:
         return None
@@ -69,22 +69,13 @@ def operations(run: RunDirectory) -> Html | None:
         )
         for name, share in shares
     )
-    words = "Of all images, how many have each operation done to them."
+    words = "Of all images, the share that each operation is applied to."
     if even is not None:
         words += f" The tick marks their mean: {even:.1%}."
     if over_time:
         began = "" if first is None else f", from {first:.1%} each"
         words += f" The small curves run over the epochs of the search{began}."
-    seen = mapping(policy.provenance.get("lookahead"))
-    verified = mapping(policy.provenance.get("verification"))
-    if verified.get("chosen", "searched") == "searched":  # else this is not what it made
-        if runs := number(seen.get("runs")):
-            words += f" Looking ahead {runs:.0f} times then decided how likely each is."
-            if small := mapping(seen.get("stand_in")):
-                size = " x ".join(map(str, small.get("image_size") or ["?"]))
-                words += f" It did so with the network {small.get('model')} and images of {size}."
-        if more := number(seen.get("policy_runs")):
-            words += f" {more:.0f} times more chose between whole policies: {seen.get('shape')}."
+    words += _lookahead_words(policy)
     return section(
         "operations",
         "Operations",
@@ -97,6 +88,22 @@ def operations(run: RunDirectory) -> Html | None:
             rows=rows,
         ),
     )
+
+
+def _lookahead_words(policy: Policy) -> str:
+    """How looking ahead decided, unless verification then chose another policy than it made."""
+    provenance = policy.provenance
+    if mapping(provenance.get("verification")).get("chosen", "searched") != "searched":
+        return ""
+    lookahead, words = mapping(provenance.get("lookahead")), ""
+    if runs := number(lookahead.get("runs")):
+        words += f" Looking ahead {runs:.0f} times then decided how likely each is."
+        if small := mapping(lookahead.get("stand_in")):
+            size = " x ".join(map(str, small.get("image_size") or ["?"]))
+            words += f" It did so with the network {small.get('model')} and images of {size}."
+    if more := number(lookahead.get("policy_runs")):
+        words += f" {more:.0f} times more chose between whole policies: {lookahead.get('shape')}."
+    return words
 
 
 def _rates(run: RunDirectory, op: str) -> list[float]:
