@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dada.data.images import Preprocessing, from_item, open_file
-from dada.engine import ALONE, Ranks, to_device, used_here
+from dada.engine import ALONE, Ranks, record_use, to_device
 
 _CPU = torch.device("cpu")
 
@@ -309,8 +309,8 @@ def _read_ahead(
         for index_B in index_batches:
             waiting.append(reader.submit(read, index_B))
             if len(waiting) > ahead:
-                yield used_here(waiting.pop(0).result())
-        yield from (used_here(future.result()) for future in waiting)
+                yield record_use(waiting.pop(0).result())
+        yield from (record_use(future.result()) for future in waiting)
 
 
 def pool() -> ThreadPoolExecutor:
