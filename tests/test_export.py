@@ -122,6 +122,9 @@ def test_every_operation_is_as_near_to_pillow_as_documented(target):
 @pytest.mark.parametrize("mode", ["RGB", "L"])
 def test_torchvision_and_timm_do_pil_images_byte_for_byte(op, mode):
     image = Image.fromarray(picture(23)).convert(mode).resize((23, 17))
+    # Cutout's centre is read off the changed pixels, which misleads where an edge has its colour.
+    torch.manual_seed(0)
+    random.seed(0)
     for target in ("torchvision", "timm"):
         need(target)
         for value in parity.values_of()[op][1::4]:
