@@ -17,10 +17,10 @@ from pathlib import Path
 from dada.report.gallery import cards, wall
 from dada.report.markup import Html, fill, join
 from dada.report.measured import classes, comparison, curves, operations
-from dada.report.repeat import repeat, use
+from dada.report.repeat import how_to_repeat, how_to_use
 from dada.report.run_directory import RunDirectory, read_run_directory
 from dada.report.samples import save_samples
-from dada.report.verdict import found, verdict
+from dada.report.verdict import found, verdict_block
 from dada.runlog import write_text
 
 __all__ = ["render", "save_samples", "write_report"]
@@ -32,8 +32,8 @@ SECTIONS = {
     "curves": curves,
     "comparison": comparison,
     "classes": classes,
-    "use": use,
-    "repeat": repeat,
+    "use": how_to_use,
+    "repeat": how_to_repeat,
 }
 LINKS = {
     "seen": "Pictures",
@@ -72,7 +72,7 @@ def render(run: RunDirectory) -> str:
         links=join(
             fill('<a href="#$name">$words</a>', name=name, words=LINKS[name]) for name in made
         ),
-        verdict=verdict(run),
+        verdict=verdict_block(run),
         found=found(run) or Html(""),
         sections=join(made.values()),
         versions=f"dada {run.sessions[-1].get('dada')}" if run.sessions else "dada",

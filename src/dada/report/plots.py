@@ -140,11 +140,8 @@ def interval_plot(
     spare = (high - low) * 0.06 or 0.5
     low, high = low - spare, high + spare
 
-    def percent(length: float) -> str:
-        return f"{100 * length / (high - low):.2f}%"
-
-    def at(value: float) -> str:
-        return percent(value - low)
+    def at(value: float, start: float = low) -> str:
+        return f"{100 * (value - start) / (high - low):.2f}%"
 
     marks = [(at(tick), zero and tick == 0, short(tick)) for tick in ticks(low, high, 6)]
     grid = join(
@@ -159,7 +156,7 @@ def interval_plot(
             name = fill('<span class="name">$name</span>', name=row.name)
             value = fill('<span class="num">$mean</span>', mean=mean)
         if row.interval:
-            left, width = at(row.interval[0]), percent(row.interval[1] - row.interval[0])
+            left, width = at(row.interval[0]), at(row.interval[1], start=row.interval[0])
             bar = fill('<b style="left:$at;width:$width"></b>', at=left, width=width)
         return fill(
             '<li class="$css">$name<span class="track">$grid$bar$rings'

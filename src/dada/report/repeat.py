@@ -148,7 +148,7 @@ def _search_call(
     return "\n".join([f"import dada\n{base}", "dada.search(", *lines, ")"])
 
 
-def repeat(run: RunDirectory) -> Html | None:
+def how_to_repeat(run: RunDirectory) -> Html | None:
     """Command, seed, versions and the fingerprint of the data."""
     content: list[object] = []
     if command := search_command(run.config, f"{run.path}-again"):
@@ -206,7 +206,7 @@ loader = torch.utils.data.DataLoader(
 )"""
 
 
-def use(run: RunDirectory) -> Html | None:
+def how_to_use(run: RunDirectory) -> Html | None:
     """The policy in the user's own training, with this package or without it."""
     if run.policy is None or run.unfinished:
         return None

@@ -16,7 +16,7 @@ from dada.safe_text import shell_word
 OFTEN, SELDOM = 1.25, 0.5  # times the mean rate of all operations
 
 
-def verdict(run: RunDirectory) -> Html:
+def verdict_block(run: RunDirectory) -> Html:
     facts = compared_facts(run)
     if run.unfinished:
         return join([_unfinished(run), _compared(facts) if facts else ""])
