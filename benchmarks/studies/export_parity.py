@@ -24,7 +24,7 @@ import torch
 from PIL import Image
 
 from dada.exchange.exports import TARGETS
-from dada.exchange.exports.plan import Plan, Step, known_name
+from dada.exchange.exports.physical_policy import PhysicalOp, PhysicalPolicy, known_name
 from dada.ops.pillow import CALLS
 from dada.policy.space import SPACES
 
@@ -169,9 +169,9 @@ def expected(op: str, image: np.ndarray, value: float, got: np.ndarray) -> np.nd
     return np.asarray(CALLS[op](Image.fromarray(image), value, center))
 
 
-def single(op: str, value: float) -> Plan:
-    step = Step(op=op, probability=1.0, ranges=((value, value),))
-    return Plan(weights=(1.0,), subpolicies=((step,),), title="one operation")
+def single(op: str, value: float) -> PhysicalPolicy:
+    step = PhysicalOp(op=op, probability=1.0, ranges=((value, value),))
+    return PhysicalPolicy(weights=(1.0,), subpolicies=((step,),), title="one operation")
 
 
 def values_of() -> dict[str, list[float]]:

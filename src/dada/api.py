@@ -28,7 +28,7 @@ from dada.config import (
     TrainConfig,
     VerifyConfig,
 )
-from dada.data import Split, judged, split_off_validation
+from dada.data import Split, split_for_scoring, split_off_validation
 from dada.engine import joined, out_of_memory_named
 from dada.policy import Policy, baselines
 from dada.policy_search import SearchJob, find_policy
@@ -184,7 +184,7 @@ def train(
     config = train_settings(asked, settings)
     loaded = policy if isinstance(policy, Policy) else Policy.load(policy)
     whole, base = asked.load(config.base, settings, seed=seed)
-    split, unseen = judged(whole, seed)
+    split, unseen = split_for_scoring(whole, seed)
     name_of_policy = str(loaded.provenance.get("name"))
     config = replace(config, base=baselines.base_for(name_of_policy, base, split.image_size))
     job = Job(
@@ -287,7 +287,7 @@ def compare(
     # Everyone is scored on the same images, whatever the seed of the training.
     whole, base = asked.load(config.base, settings, seed=0)
     config = replace(config, base=base)
-    split, _ = judged(whole, seed=0)
+    split, _ = split_for_scoring(whole, seed=0)
     # A network that cannot be built, or gives no logits, is a mistake to find before any training.
     replace(asked, seed=numbers[0], model=copy.deepcopy(asked.model)).network(split)
     name = asked.model_name(split)

@@ -1,9 +1,9 @@
 """A policy in physical units: what every exported file is written from.
 
-A step of a sub-policy becomes (operation, probability, ranges). When it is done, one of the
-ranges is taken, all as likely, and a value drawn uniformly between its two ends; equal ends are
-that value. So the two directions of Rotate by 9 degrees are ((9, 9), (-9, -9)), and the spaces of
-this package, with their magnitudes, signs and strengths, are nothing a target has to know.
+An operation of a sub-policy becomes (operation, probability, ranges). When it is applied, one of
+the ranges is chosen, all with equal probability, and a value is drawn uniformly between its two
+ends; equal ends are that value. Rotate by 9 degrees in both directions is ((9, 9), (-9, -9)). So an
+export target needs to know nothing of this package's spaces, magnitudes and signs.
 """
 
 from __future__ import annotations
@@ -18,25 +18,13 @@ from dada.safe_text import comment_text
 
 Ranges = tuple[tuple[float, float], ...]
 
-# The kernel behind every name of dada.ops.pillow.CALLS: an op is known when it has both.
-_KERNELS = {
-    name: row.kernel
-    for name, call in CALLS.items()
-    for row in (*PAPER, *WIDE)
-    if row.pillow is call
-}
+# The operation behind every name of dada.ops.pillow.CALLS.
+_OPS = {name: op for name, call in CALLS.items() for op in (*PAPER, *WIDE) if op.pillow is call}
 NO_VALUE: Ranges = ((0.0, 0.0),)
-# Where an operation leaves every image as it is; Cutout of 0 still covers one pixel.
-_NEUTRAL = {
-    name: row.neutral
-    for name, call in CALLS.items()
-    for row in (*PAPER, *WIDE)
-    if row.pillow is call and row.neutral is not None and name != "Cutout"
-}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Step:
+class PhysicalOp:
     """One operation of a sub-policy. `op` is a name of `dada.ops.pillow.CALLS`."""
 
     op: str
@@ -45,28 +33,29 @@ class Step:
 
     @property
     def does_nothing(self) -> bool:
-        neutral = _NEUTRAL.get(self.op)
-        values = [end for ends in self.ranges for end in ends]
-        return neutral is not None and all(abs(value - neutral) < 1e-12 for value in values)
+        neutral = _OPS[self.op].neutral
+        if neutral is None or self.op == "Cutout":  # Cutout of 0 still covers one pixel
+            return False
+        return all(abs(end - neutral) < 1e-12 for ends in self.ranges for end in ends)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
-    """The whole policy: how likely every sub-policy is, and its steps."""
+class PhysicalPolicy:
+    """The whole policy: the probability of every sub-policy, and its operations."""
 
     weights: tuple[float, ...]
-    subpolicies: tuple[tuple[Step, ...], ...]
+    subpolicies: tuple[tuple[PhysicalOp, ...], ...]
     title: str
 
 
-def plan(policy: Policy, target: str) -> Plan:
+def in_physical_units(policy: Policy, target: str) -> PhysicalPolicy:
     """The policy in physical units; an operation of the user's own is refused by name."""
     space = SPACES[policy.space]
     subpolicies = []
     for subpolicy in policy.subpolicies:
-        steps = [plan_step(space, step, target) for step in subpolicy.ops]
-        subpolicies.append(tuple(step for step in steps if step is not None))
-    return Plan(
+        ops = [op_in_physical_units(space, op, target) for op in subpolicy.ops]
+        subpolicies.append(tuple(op for op in ops if op is not None))
+    return PhysicalPolicy(
         weights=tuple(subpolicy.weight for subpolicy in policy.subpolicies),
         subpolicies=tuple(subpolicies),
         title=_title(policy),
@@ -74,15 +63,13 @@ def plan(policy: Policy, target: str) -> Plan:
 
 
 def known_name(op: Op) -> str | None:
-    """The name of `CALLS` whose meaning the operation has; a user's own range does not matter."""
-    for name, kernel in _KERNELS.items():
-        if op.pillow is CALLS[name] and op.kernel == kernel:
-            return name
-    return None
+    """The name in `CALLS` of what the operation does, whatever its range; None: the user's own."""
+    same = (n for n, known in _OPS.items() if op.pillow is CALLS[n] and op.kernel == known.kernel)
+    return next(same, None)
 
 
-def plan_step(space: SearchSpace, step: PolicyOp, target: str) -> Step | None:
-    """None for a step of strength 0, which does nothing in any target."""
+def op_in_physical_units(space: SearchSpace, step: PolicyOp, target: str) -> PhysicalOp | None:
+    """None for an operation of strength 0, which does nothing in any target."""
     op = space.op(step.op)
     name = known_name(op)
     if name is None:
@@ -91,7 +78,7 @@ def plan_step(space: SearchSpace, step: PolicyOp, target: str) -> Step | None:
             f"{target}, whose file runs without this package; leave it out of the policy"
         )
     if not op.has_strength:
-        return Step(op=name, probability=step.probability, ranges=NO_VALUE)
+        return PhysicalOp(op=name, probability=step.probability, ranges=NO_VALUE)
     if space.strengths and step.magnitude_range[1] == 0:
         return None
     directions = (1.0, -1.0) if op.signed or (space.strengths and op.two_sided) else (1.0,)
@@ -100,7 +87,7 @@ def plan_step(space: SearchSpace, step: PolicyOp, target: str) -> Step | None:
     if sorted(both[0]) == sorted(both[-1]):  # -30..30 and 30..-30 are one
         both = both[:1]
     both.sort(key=lambda ends: -max(ends))  # m and 1 - m of a signed operation are the same text
-    return Step(op=name, probability=step.probability, ranges=tuple(both))
+    return PhysicalOp(op=name, probability=step.probability, ranges=tuple(both))
 
 
 def _value(space: SearchSpace, op: Op, magnitude: float, sign: float) -> float:
@@ -111,21 +98,21 @@ def _value(space: SearchSpace, op: Op, magnitude: float, sign: float) -> float:
 
 
 def _title(policy: Policy) -> str:
-    """One line in the alphabet of comments, whatever a name in the provenance holds."""
+    """One line that is safe inside a comment, whatever the name in the provenance holds."""
     name = comment_text(policy.provenance.get("name", "without a name"))
     count = len(policy.subpolicies)
     return f"Policy {name}, {count} sub-polic{'y' if count == 1 else 'ies'}, {policy.sampling}"
 
 
 def spread(start: float, end: float, count: int) -> list[float]:
-    """`count` values that stand for start..end: the middles of as many equal pieces."""
+    """`count` values that represent start..end: the middles of as many equal intervals."""
     if start == end:
         return [start]
     return [start + (end - start) * (i + 0.5) / count for i in range(count)]
 
 
 def shares_of_bits(start: float, end: float) -> dict[int, float]:
-    """How likely every int(value) is, for a value drawn uniformly from start..end."""
+    """The probability of every int(value), for a value drawn uniformly from start..end."""
     if start > end:
         start, end = end, start
     if start == end:

@@ -1,4 +1,4 @@
-"""What a run directory holds, read with care: only `policy.json` or a comparison must be there."""
+"""What a run directory holds. Only a policy or a comparison must be there."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ from typing import Any
 
 from dada.policy import Policy
 from dada.report.samples import Sample, read_samples
-from dada.runlog import read_log
+from dada.runlog import POLICY, UNFINISHED_POLICY, read_log
 
 COMPARISON, COMPARISON_FORMAT = "comparison.json", "dada-comparison"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Run:
-    """The parts of a run that a report can show; empty where there is nothing."""
+class RunDirectory:
+    """The parts of a run that a report can show; empty where the directory has none."""
 
     path: Path
     policy: Policy | None
+    unfinished: bool  # a search that can be resumed; `policy` is what it has learned so far
     log: list[dict[str, Any]]
     config: dict[str, Any]
     sessions: list[dict[str, Any]]
@@ -45,15 +46,15 @@ class Run:
 
     @property
     def seconds(self) -> float | None:
-        """Spent on the search: the whole where it has ended, else its epochs."""
-        whole = number(self.finished.get("seconds"))
+        """Spent on the search: all of it once it has finished, else the sum over its epochs."""
+        total = number(self.finished.get("seconds"))
         epochs = [number(line.get("seconds")) for line in self.log]
-        return whole if whole is not None else math.fsum(filter(None, epochs)) or None
+        return total if total is not None else math.fsum(filter(None, epochs)) or None
 
 
-def read_run(
+def read_run_directory(
     path: str | os.PathLike[str], comparison_path: str | os.PathLike[str] | None = None
-) -> Run:
+) -> RunDirectory:
     path = Path(path)
     if not path.is_dir():
         raise ValueError(f"{path}: no such run directory; name the --out of a search")
@@ -63,20 +64,26 @@ def read_run(
     comparison = _json(file)
     if comparison and comparison.get("format") != COMPARISON_FORMAT:
         raise ValueError(f'{file}: "format" should be "{COMPARISON_FORMAT}"')
-    has_policy = (path / "policy.json").is_file()
-    if not has_policy and not comparison:
+    named = (path / POLICY, path / UNFINISHED_POLICY)
+    policy_file = next((file for file in named if file.is_file()), None)
+    if policy_file is None and not comparison:
         raise ValueError(
-            f"{path}: holds neither policy.json nor {COMPARISON}; there is nothing to report yet"
+            f"{path}: holds neither {POLICY} nor {COMPARISON}; there is nothing to report yet"
         )
-    return Run(
+    config = _toml(path / "config.toml")
+    # Earlier versions wrote policy.json after every epoch; of a finished search there is the third.
+    resumable = config.get("command") == "search" and (path / "checkpoint.pt").is_file()
+    unfinished = resumable and not (path / "finished.json").is_file()
+    return RunDirectory(
         path=path,
-        policy=Policy.load(path) if has_policy else None,
+        policy=Policy.load(policy_file) if policy_file else None,
+        unfinished=unfinished or policy_file == path / UNFINISHED_POLICY,
         log=[line for line in read_log(path) if isinstance(line, dict)],
-        config=_toml(path / "config.toml"),
+        config=config,
         sessions=[s for s in sequence(_json(path / "run.json").get("sessions")) if mapping(s)],
         finished=_json(path / "finished.json"),
         comparison=comparison,
-        samples=read_samples(path) if has_policy else [],
+        samples=read_samples(path) if policy_file else [],
     )
 
 
