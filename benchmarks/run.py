@@ -13,10 +13,10 @@ RESULTS = HERE / "results"
 
 
 def main() -> None:
-    runs = [["ops.py", "--out", str(RESULTS / "ops-cpu.json")]]
+    runs = [["speed/ops.py", "--out", str(RESULTS / "ops-cpu.json")]]
     if torch.cuda.is_available():
-        runs.append(["ops.py", "--gpu", "--out", str(RESULTS / "ops-gpu.json")])
-    runs.append(["estimators.py", "--out", str(RESULTS / "estimators.json")])
+        runs.append(["speed/ops.py", "--gpu", "--out", str(RESULTS / "ops-gpu.json")])
+    runs.append(["studies/estimators.py", "--out", str(RESULTS / "estimators.json")])
     for script, *arguments in runs:
         print(f"== benchmarks/{script} {' '.join(arguments)}", flush=True)
         subprocess.run([sys.executable, str(HERE / script), *arguments], check=True)

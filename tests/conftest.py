@@ -5,6 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
+from dada.config import LOOKAHEAD
+from quick import QUICK_LOOKAHEAD
+
 # One thread: sums are then taken in one order, so results repeat to the last bit, and at the sizes
 # of these tests a second thread costs more in hand-over than it computes.
 torch.set_num_threads(1)
@@ -30,15 +33,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
 
 
-@pytest.fixture(autouse=True)
-def looking_ahead(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Searches do not look ahead unless a test says so: it takes longer than all they do besides.
-
-    `@pytest.mark.looks_ahead` leaves it as users have it.
-    """
-    if request.node.get_closest_marker("looks_ahead") is None:
-        monkeypatch.setattr("dada.policy_search.lookahead.shapes.BUDGET", {"cpu": 0.0, "cuda": 0.0})
-        monkeypatch.setattr("dada.api.with_fewer_steps", lambda config, *_: config)
+@pytest.fixture
+def quick_lookahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For commands, pages and examples that leave looking ahead at its default: small settings."""
+    monkeypatch.setitem(LOOKAHEAD, "cpu", QUICK_LOOKAHEAD)
 
 
 @pytest.fixture

@@ -24,10 +24,12 @@ from PIL import Image
 from torch import Tensor, nn
 
 import dada
+from dada.config import VERIFY, VerifyConfig
 from dada.data import load
-from dada.policy_search import verify
+from dada.policy_search import SearchJob
 from dada.runlog import read_log
 from dada.terminal.commands import main
+from quick import QUICK_LOOKAHEAD
 
 SOURCE = Path(__file__).parents[1] / "src"
 PRESETS = ("dada", "paper")
@@ -40,6 +42,7 @@ def some_digits(count: int = 192) -> tuple[Tensor, Tensor]:
 
 def quick_search(preset: str = "dada", **changes: Any) -> dada.Result:
     settings = {"epochs": 4, "batch_size": 32, "device": "cpu", "seed": 3}
+    settings |= {"lookahead": QUICK_LOOKAHEAD} if preset == "dada" else {}
     return dada.search(some_digits(), preset=preset, **settings | changes)
 
 
@@ -253,9 +256,9 @@ def test_a_run_on_a_gpu_can_be_resumed(tmp_path):
 def test_validation_data_of_its_own_is_used():
     images, labels = some_digits()
     train, val = (images[:128], labels[:128]), (images[128:], labels[128:])
-    facts = dada.search(train, val, epochs=1, device="cpu").policy.provenance["data"]
+    facts = dada.search(train, val, epochs=1, device="cpu", lookahead=0).policy.provenance["data"]
     assert (facts["train"], facts["val"]) == (128, 64)
-    facts = dada.search(train, epochs=1, device="cpu").policy.provenance["data"]
+    facts = dada.search(train, epochs=1, device="cpu", lookahead=0).policy.provenance["data"]
     assert facts["train"] + facts["val"] == 128 and facts["val"] == pytest.approx(64, abs=8)
 
 
@@ -273,7 +276,7 @@ def test_a_dataset_of_pillow_images_grey_and_rgb():
         (Image.fromarray(image[0].numpy()).convert("RGB" if i % 2 else "L"), int(label))
         for i, (image, label) in enumerate(zip(images, labels, strict=True))
     ]
-    result = dada.search(items, epochs=1, batch_size=16, device="cpu", image_size=10)
+    result = dada.search(items, epochs=1, batch_size=16, device="cpu", image_size=10, lookahead=0)
     facts = result.policy.provenance["data"]
     assert facts["channels"] == 3 and facts["image_size"] == [10, 10]
 
@@ -409,6 +412,7 @@ def test_a_loss_that_is_not_a_number_keeps_the_last_good_policy(tmp_path):
     assert policy.provenance["epochs"] == len(read_log(tmp_path / "run")) >= 1
 
 
+@pytest.mark.usefixtures("quick_lookahead")
 def test_the_command_prints_what_it_found_and_where(tmp_path, monkeypatch, capsys):
     write_mistakes(tmp_path)
     monkeypatch.chdir(tmp_path)
@@ -438,6 +442,7 @@ def blocks_of(page: str) -> list[str]:
     return re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
 
 
+@pytest.mark.usefixtures("quick_lookahead")
 @pytest.mark.parametrize("code", blocks_of("search.md"))
 def test_the_examples_of_the_page_run(tmp_path, monkeypatch, code):
     monkeypatch.chdir(tmp_path)
@@ -450,7 +455,8 @@ def test_the_examples_of_the_page_run(tmp_path, monkeypatch, code):
 def verified_search(**changes):
     images, labels = some_digits(120)
     settings = {"model": "small", "epochs": 2, "batch_size": 16, "device": "cpu", "seed": 3}
-    return dada.search((images, labels), **{"verify_budget": 45} | settings | changes)
+    settings |= {"lookahead": 0, "verify_budget": 45}
+    return dada.search((images, labels), **settings | changes)
 
 
 @pytest.mark.slow
@@ -480,8 +486,8 @@ def test_a_budget_that_allows_no_training_says_so(tmp_path):
 
 def test_the_default_preset_is_verified_on_a_card_and_the_papers_search_never(monkeypatch):
     """As a card would have it: there the budget is 50 s."""
-    assert verify.BUDGET == {"cpu": 0.0, "cuda": 50.0}
-    monkeypatch.setitem(verify.BUDGET, "cpu", 0.01)
+    assert (VERIFY["cpu"].seconds, VERIFY["cuda"].seconds) == (0.0, 50.0)
+    monkeypatch.setitem(VERIFY, "cpu", VerifyConfig(seconds=0.01))
     facts = verified_search(verify_budget=None).policy.provenance["verification"]
     assert facts["budget"] == 0.01
     for changes in ({"preset": "paper"}, {"verify": False}, {"verify_budget": 0}):
@@ -502,11 +508,11 @@ def test_halves_that_a_user_gave_are_kept_in_verification(monkeypatch):
     """Those that chance made are made anew for every fresh pair: it is given all images."""
     given = []
 
-    def verify_searched(*_: object, whole: dada.data.Split | None, **__: object) -> None:
-        given.append(whole)
+    def verify_searched(job: SearchJob, *_: object) -> None:
+        given.append(job.undivided)
         raise StopIteration
 
-    monkeypatch.setattr("dada.api.verify_searched", verify_searched)
+    monkeypatch.setattr("dada.policy_search.verify_searched", verify_searched)
     for val_data in (None, some_digits(40)):
         with pytest.raises(StopIteration):
             verified_search(val_data=val_data, epochs=1)

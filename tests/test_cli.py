@@ -20,7 +20,7 @@ import dada
 from dada.policy import Policy
 from dada.terminal.commands import app, main
 from dada.terminal.errors import in_flags
-from dada.terminal.options import RunOptions, split_names
+from dada.terminal.options import RunOptions
 
 SOURCE = Path(__file__).parents[1] / "src"
 PUBLISHED = [
@@ -183,20 +183,6 @@ def test_operations_to_leave_out_are_a_list(command, monkeypatch):
 def test_a_batch_size_is_a_number_or_auto(command, size):
     code, _, err = command("train", "--batch-size", size)
     assert code == 2 and "is neither a number nor auto" in ESCAPE.sub("", err)
-
-
-@pytest.mark.parametrize(
-    ("text", "names"),
-    [
-        ("a,b", ["a", "b"]),
-        (" a , b,", ["a", "b"]),
-        ("randaugment:2,0.5,uniform", ["randaugment:2,0.5", "uniform"]),
-        ("x,randaugment:1,1", ["x", "randaugment:1,1"]),
-        ("", []),
-    ],
-)
-def test_names_with_commas_between(text, names):
-    assert split_names(text) == names
 
 
 def test_no_command_shows_the_help(command):

@@ -19,15 +19,14 @@ from PIL import Image
 from torch import nn
 
 import dada
-from dada.comparison import Comparison, compare, split_names
+from dada import compare
+from dada.comparison import Comparison, plot
 from dada.config import Base
 from dada.data import Split, TensorPart
 from dada.policy import Policy
-from dada.terminal.commands import main
+from dada.terminal.commands import main, split_names
+from dada.trials import runners as trials
 
-# `dada.compare` is also the name of a function, so the module is not an attribute of the package.
-trials = importlib.import_module("dada.trials.runners")
-plot = importlib.import_module("dada.comparison.plot")
 ROOT = Path(__file__).parents[1]
 
 GAIN = {"uniform": 0.05, "dada-cifar10": 0.09, "none": 0.0}
@@ -125,8 +124,7 @@ def planned(stripes, policies, monkeypatch, **options) -> dict:
         seen.update({trial.name: trial for trial in given if trial.seed == 0})
         raise EnoughError
 
-    package = importlib.import_module("dada.comparison")
-    monkeypatch.setattr(package, "run_trials", stop)
+    monkeypatch.setattr("dada.comparison.run_trials", stop)
     with pytest.raises(EnoughError):
         compare(stripes, policies, **options)
     return seen
@@ -532,6 +530,7 @@ def test_the_page_runs_as_written(monkeypatch, tmp_path):
     assert [name for name in recipes.RECIPES if f"`{name}`" not in page] == []
 
 
+@pytest.mark.usefixtures("quick_lookahead")
 def test_the_example_runs_on_a_folder(tmp_path, monkeypatch, capsys):
     assert len((ROOT / "examples" / "search_from_scratch.py").read_text().splitlines()) < 150
     generator = np.random.default_rng(0)
@@ -543,8 +542,7 @@ def test_the_example_runs_on_a_folder(tmp_path, monkeypatch, capsys):
             Image.fromarray(pixels).save(tmp_path / "photos" / label / f"{i}.png")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(dada, "compare", compare, raising=False)
-    package = importlib.import_module("dada.comparison")
-    monkeypatch.setattr(package, "default_at_once", lambda device, image_size: 1)
+    monkeypatch.setattr("dada.api.default_at_once", lambda device, image_size: 1)
     arguments = ["search_from_scratch.py", "photos", "--epochs", "1", "--seeds", "2"]
     monkeypatch.setattr(sys, "argv", arguments)
     runpy.run_path(str(ROOT / "examples" / "search_from_scratch.py"), run_name="__main__")

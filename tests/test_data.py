@@ -370,7 +370,7 @@ def test_imagenet(tmp_path: Path) -> None:
     split = data.load(f"imagenet:{tmp_path}", in_memory=False)
     assert split.val is None and split.test is not None and len(split.test) == 2
     assert split.image_size == (224, 224) and isinstance(split.train, data.FilePart)
-    assert split.train.plan.margin == 224 / 256
+    assert split.train.preprocessing.margin == 224 / 256
     assert any("val/ is used as the test part" in note for note in split.notes)
     for folder_ in (tmp_path / "val").iterdir():
         for file in folder_.iterdir():

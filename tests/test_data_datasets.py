@@ -109,7 +109,7 @@ class NoLength:
         (Listed(Image.fromarray, [0.0, 1.0]), "a label must be a whole number"),
         (Listed(Image.fromarray, [0, 2]), "run 0..2 without 1"),
         (Listed(Image.fromarray, []), "the dataset is empty"),
-        ([(PIXELS[0], 0, 1), (PIXELS[1], 1, 1)], "must be (image, label), but got 3 things"),
+        ([(PIXELS[0], 0, 1), (PIXELS[1], 1, 1)], "must be (image, label), but got 3 values"),
         ([{"image": PIXELS[0]}], "must be (image, label), but got dict"),
         (NoLength(), "must have a length"),
         (PIXELS, "pass the pair (images, labels)"),
@@ -122,9 +122,9 @@ def test_bad_datasets(source: Any, says: str) -> None:
 
 
 def test_a_large_dataset_with_listed_labels_is_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dada.data.pydatasets.LOOK_AT_ALL", 20)
-    monkeypatch.setattr(raw, "LOOK_AT_ALL", 20)
-    monkeypatch.setattr(raw, "SAMPLE", 10)
+    monkeypatch.setattr("dada.data.pydatasets.INSPECT_ALL", 20)
+    monkeypatch.setattr(raw, "INSPECT_ALL", 20)
+    monkeypatch.setattr(raw, "INSPECT_SAMPLE", 10)
     dataset = Listed(Image.fromarray, [0, 1] * 50)
     split = data.load(dataset, in_memory=False)
     assert dataset.reads <= 12 and len(split.train) == 100
@@ -226,7 +226,7 @@ def test_hugging_face_columns() -> None:
         {"id": k, "coarse": 0, "fine": k % 2, "img": Image.fromarray(PIXELS[k])} for k in range(6)
     ]
     tables = {"train": Table(rows, features), "validation": Table(rows[:2], features)}
-    split = raw.finish(
+    split = raw.build_split(
         hugging_face_parts(tables, "me/insects", 0),
         val=None,
         image_size=None,

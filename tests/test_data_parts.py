@@ -14,7 +14,7 @@ import torch
 from PIL import Image
 
 from dada import data
-from dada.data.images import ImagePlan, open_file, to_eight_bits, white_level
+from dada.data.images import Preprocessing, open_file, to_eight_bits, white_level
 
 
 def save(path: Path, array: Any, mode: str | None = None, **options: Any) -> None:
@@ -170,17 +170,19 @@ def test_large_files_are_capped_and_arrays_are_not(tmp_path: Path) -> None:
 def test_crop_is_central_and_keeps_proportions() -> None:
     array = np.zeros((40, 80), np.uint8)
     array[:, 20:60] = 200  # the central square
-    plan = ImagePlan(size=(20, 20), channels=1)
-    cropped = plan.pixels(Image.fromarray(array)).astype(int)
+    preprocessing = Preprocessing(size=(20, 20), channels=1)
+    cropped = preprocessing.pixels(Image.fromarray(array)).astype(int)
     # Bicubic windows reach over the crop's edge, as when resizing first and cropping then.
     assert np.abs(cropped[..., 1:-1] - 200).max() <= 2 and np.abs(cropped - 200).max() <= 15
     assert (cropped == cropped[..., ::-1]).all()
     same = noise(20, 20)
     assert (
-        ImagePlan(size=(20, 20), channels=3).pixels(Image.fromarray(same))
+        Preprocessing(size=(20, 20), channels=3).pixels(Image.fromarray(same))
         == same.transpose(2, 0, 1)
     ).all()
-    margin = ImagePlan(size=(7, 7), channels=1, margin=0.875).pixels(Image.fromarray(same[..., 0]))
+    margin = Preprocessing(size=(7, 7), channels=1, margin=0.875).pixels(
+        Image.fromarray(same[..., 0])
+    )
     assert margin.shape == (1, 7, 7)
 
 
@@ -188,11 +190,11 @@ def test_jpeg_draft_changes_little(tmp_path: Path) -> None:
     """Large photographs are decoded at reduced size, which must not show."""
     smooth = Image.fromarray(noise(6, 8)).resize((1200, 900), Image.Resampling.BICUBIC)
     smooth.save(tmp_path / "photo.jpg", quality=95)
-    plan = ImagePlan(size=(64, 64), channels=3)
-    full = plan.pixels(open_file(str(tmp_path / "photo.jpg"))).astype(int)
-    small = open_file(str(tmp_path / "photo.jpg"), draft=plan.draft_size())
+    preprocessing = Preprocessing(size=(64, 64), channels=3)
+    full = preprocessing.pixels(open_file(str(tmp_path / "photo.jpg"))).astype(int)
+    small = open_file(str(tmp_path / "photo.jpg"), draft=preprocessing.draft_size())
     assert small.width < 600
-    assert np.abs(plan.pixels(small) - full).mean() < 1.0
+    assert np.abs(preprocessing.pixels(small) - full).mean() < 1.0
 
 
 # ---------------------------------------------------------------- parts
@@ -370,3 +372,12 @@ def test_reduce_to_some_classes() -> None:
     for classes, says in ((5, "cannot keep 5 of 4"), (["z", "a"], "no class 'z'"), (["a"], "two")):
         with pytest.raises(ValueError, match=says):
             data.reduce(split, 4, classes=classes)
+
+
+def test_fingerprint_of_lazy_data_is_that_of_earlier_versions(tmp_path: Path) -> None:
+    """A run directory holds it, so a run could not be resumed by a version with another."""
+    for name, level in (("a/1.ppm", 10), ("b/2.ppm", 200)):
+        (tmp_path / name).parent.mkdir()
+        Image.new("RGB", (5, 4), (level, 0, 0)).save(tmp_path / name)
+    lazy = data.load(tmp_path, in_memory=False).fingerprint
+    assert lazy == "c98197d022e2a321964670157f8c60e043272f75332f9ad1cda443bbac1e215b"

@@ -31,10 +31,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import typer
 from PIL import Image
 
-from dada import data
+from dada import api, data
+from dada.config import SearchConfig
 from dada.policy import space
 from dada.terminal.commands import app, main
 
@@ -224,6 +226,7 @@ def run_block(block: Block, names: dict[str, Any], dada: Callable[[list[str]], N
         raise AssertionError(f"{block}: {type(error).__name__}: {error}") from error
 
 
+@pytest.mark.usefixtures("quick_lookahead")
 @pytest.mark.parametrize("page", PAGES, ids=page_ids(PAGES))
 def test_a_page_runs_as_written(page: Path, folder: Path) -> None:
     names: dict[str, Any] = {"__name__": "__main__"}
@@ -358,10 +361,70 @@ def test_no_link_is_broken(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=page_ids(PAGES))
 def test_every_file_that_is_named_exists(page: Path) -> None:
-    """`benchmarks/ops.py`, `src/dada/search.py`, `benchmarks/results/ops-cpu.json`."""
+    """`benchmarks/speed/ops.py`, `src/dada/api.py`, `benchmarks/results/ops-cpu.json`."""
     pattern = r"`(?:python )?((?:benchmarks|examples|src|tests|docs)/[\w./-]*\.\w+)`"
     named = set(re.findall(pattern, read(page)))
     assert [name for name in sorted(named) if not (ROOT / name).is_file()] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_ids(PAGES))
+def test_every_module_that_is_named_exists(page: Path) -> None:
+    """`dada.data.load`, `dada.terminal.tracking.tracker`."""
+    named = set(re.findall(r"`(dada(?:\.\w+)+)`", read(page)))
+    assert [name for name in sorted(named) if not resolves(name)] == []
+
+
+def test_every_name_from_the_paper_to_the_code_exists() -> None:
+    rows = re.findall(r"\| ([^|]*) \|$", read(ROOT / "docs" / "paper-to-code.md"), re.MULTILINE)
+    named = [name for row in rows for name in re.findall(r"`([a-z]\w*(?:\.\w+)+)[`\[]", row)]
+    assert len(named) > 20
+    assert [name for name in named if not resolves(f"dada.{name}")] == []
+
+
+def resolves(name: str) -> bool:
+    """Whether a dotted name leads to a module or to something in one."""
+    words = name.split(".")
+    for end in range(len(words), 0, -1):
+        try:
+            found: Any = import_module(".".join(words[:end]))
+        except ModuleNotFoundError:
+            continue
+        for word in words[end:]:
+            if not hasattr(found, word):
+                return False
+            found = getattr(found, word)
+        return True
+    return False
+
+
+# --- facts that the code has, too ---------------------------------------------------------------
+
+
+def test_settings_that_pages_name_are_the_codes() -> None:
+    config = SearchConfig()
+    steps = rf"{config.least_steps} steps \({config.least_steps // 2} "
+    for page in ("search.md", "settings.md"):
+        assert re.search(steps, read(ROOT / "docs" / page)), page
+    assert f"{config.magnitude_bins} bins" in read(ROOT / "docs" / "estimators.md")
+
+
+def test_the_questions_name_every_dependency() -> None:
+    project = tomllib.loads(read(ROOT / "pyproject.toml"))["project"]
+    needed = {re.split(r"[<>=]", name)[0] for name in project["dependencies"]}
+    answer = read(ROOT / "docs" / "faq.md").partition("**May I use it at work?**")[2]
+    answer = answer.partition("\n\n")[0]
+    assert needed - set(re.findall(r"[a-z]+(?:-[a-z]+)*", answer.lower())) == set()
+
+
+def test_the_page_lists_what_a_training_writes(tmp_path: Path) -> None:
+    images = torch.arange(40 * 64).view(40, 1, 8, 8).remainder(256).to(torch.uint8)
+    out = tmp_path / "run"
+    api.train((images, torch.arange(40) % 2), "none", "small", epochs=2, device="cpu", out=out)
+    table = read(ROOT / "docs" / "train.md").partition("## The run directory")[2]
+    rows = re.findall(r"^\| (`.*?`) \|", table.partition("`scores.json`:")[0], re.MULTILINE)
+    listed = {name for row in rows for name in re.findall(r"`([\w.]+)`", row)}
+    written = {file.name for file in out.iterdir()}
+    assert written | {"checkpoint.previous.pt"} == listed  # which a long training has, too
 
 
 def test_the_site_has_every_page() -> None:

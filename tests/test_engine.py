@@ -240,7 +240,7 @@ def test_on_a_cpu_captured_is_the_function():
     for _ in range(4):
         assert step(*given) is given[0]
     assert len(seen) == 4 and all(one is two for one, two in zip(seen[3], given, strict=True))
-    assert step.graphs == {} and step.seen == {}
+    assert step.graphs == {} and step.calls == {}
 
 
 def test_side_by_side_gives_both():

@@ -9,6 +9,7 @@ import ast
 import importlib.util
 import json
 import math
+import os
 import random
 import re
 import subprocess
@@ -27,7 +28,12 @@ from PIL import Image
 from dada import ops
 from dada.exchange.exports import TARGETS, export, export_file
 from dada.exchange.exports.kernels import KERNELS
-from dada.exchange.exports.plan import known_name, plan, shares_of_bits, spread
+from dada.exchange.exports.physical_policy import (
+    in_physical_units,
+    known_name,
+    shares_of_bits,
+    spread,
+)
 from dada.ops import PAPER, WIDE, Op
 from dada.ops.pillow import CALLS
 from dada.policy import Policy, PolicyOp, SubPolicy
@@ -40,7 +46,7 @@ EXACT = ("torchvision", "timm", "kornia")
 
 def _parity() -> ModuleType:
     spec = importlib.util.spec_from_file_location(
-        "export_parity", ROOT / "benchmarks" / "export_parity.py"
+        "export_parity", ROOT / "benchmarks" / "studies" / "export_parity.py"
     )
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -116,6 +122,9 @@ def test_every_operation_is_as_near_to_pillow_as_documented(target):
 @pytest.mark.parametrize("mode", ["RGB", "L"])
 def test_torchvision_and_timm_do_pil_images_byte_for_byte(op, mode):
     image = Image.fromarray(picture(23)).convert(mode).resize((23, 17))
+    # Cutout's centre is read off the changed pixels, which misleads where an edge has its colour.
+    torch.manual_seed(0)
+    random.seed(0)
     for target in ("torchvision", "timm"):
         need(target)
         for value in parity.values_of()[op][1::4]:
@@ -149,9 +158,9 @@ def test_grey_and_float_tensors_are_exact_too():
 
 def outcomes(policy: Policy, image: np.ndarray) -> dict[bytes, float]:
     """Every picture the policy can make of this one, by Pillow, and how likely it is."""
-    planned = plan(policy, "this test")
+    physical = in_physical_units(policy, "this test")
     likely: dict[bytes, float] = {}
-    for weight, steps in zip(planned.weights, planned.subpolicies, strict=True):
+    for weight, steps in zip(physical.weights, physical.subpolicies, strict=True):
         branches = [(weight, image)]
         for step in steps:
             after = []
@@ -353,8 +362,8 @@ def test_a_range_of_the_users_own_is_exported(monkeypatch):
         **{**ops.BY_NAME["Rotate"].__dict__, "low": -90.0, "high": 90.0}  # the same operation
     )
     monkeypatch.setitem(SPACES, "turned", SearchSpace("turned", (rotate,), True, 1))
-    planned = plan(Policy.uniform([[("Rotate", 1.0, 1.0)]], "turned"), "timm")
-    assert planned.subpolicies[0][0].ranges == ((90.0, 90.0), (-90.0, -90.0))
+    physical = in_physical_units(Policy.uniform([[("Rotate", 1.0, 1.0)]], "turned"), "timm")
+    assert physical.subpolicies[0][0].ranges == ((90.0, 90.0), (-90.0, -90.0))
 
 
 def test_mistakes_with_the_file(tmp_path, monkeypatch):
@@ -370,16 +379,16 @@ def test_mistakes_with_the_file(tmp_path, monkeypatch):
     assert [path.name for path in tmp_path.iterdir()] == ["policy_albumentations.json"]
 
 
-# --- the plan -----------------------------------------------------------------------------------
+# --- in physical units --------------------------------------------------------------------------
 
 
 def test_physical_units_are_those_of_the_space():
     rows = [[("Color", 0.5, 0.5), ("Rotate", 1.0, (0.0, 1.0)), ("Cutout", 1.0, 0.0)]]
-    (steps,) = plan(Policy.uniform(rows, "strength"), "timm").subpolicies
+    (steps,) = in_physical_units(Policy.uniform(rows, "strength"), "timm").subpolicies
     assert [step.op for step in steps] == ["Color", "Rotate"]  # Cutout of strength 0 is nothing
     assert [start for start, _ in steps[0].ranges] == pytest.approx([1.45, 0.55])
     assert steps[1].ranges == ((0.0, 30.0), (0.0, -30.0))
-    (steps,) = plan(Policy.uniform(rows, "paper"), "timm").subpolicies
+    (steps,) = in_physical_units(Policy.uniform(rows, "paper"), "timm").subpolicies
     assert [step.op for step in steps] == ["Color", "Rotate", "Cutout"]
     assert steps[0].ranges[0] == pytest.approx((1.0, 1.0)) and steps[0].does_nothing
     assert steps[1].ranges == ((-30.0, 30.0),)
@@ -411,7 +420,7 @@ def test_weights_of_mmpretrain_sum_to_exactly_one():
 
 
 def test_the_parity_tables_are_the_measured_ones():
-    """Else run python benchmarks/export_parity.py."""
+    """Else run python benchmarks/studies/export_parity.py."""
     _, rest = parity.DOCS.read_text().split(parity.START)
     assert rest.split(parity.END)[0] == parity.tables()
 
@@ -430,3 +439,16 @@ def test_the_documentation_runs_as_written(target, tmp_path, monkeypatch):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
         exec(compile(block, "docs/export.md", "exec"), {})
+
+
+def test_the_front_page_of_exchange_loads_no_other_library():
+    code = f"""
+import sys
+import dada.exchange as exchange
+assert all(callable(getattr(exchange, name)) for name in exchange.__all__)
+print([name for name in {(*TARGETS, "nvidia.dali")!r} if name in sys.modules])
+"""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment)
+    assert done.returncode == 0 and done.stdout == "[]\n", done

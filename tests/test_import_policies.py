@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dada.exchange.exports import export
-from dada.exchange.exports.plan import plan
+from dada.exchange.exports.physical_policy import in_physical_units
 from dada.exchange.imports import import_file, import_policy
 from dada.policy import Policy, PolicyOp, SubPolicy
 
@@ -19,7 +19,7 @@ def steps_of(policy: Policy) -> list[list[tuple[str, float, list[float]]]]:
     """Physical units, with only the positive or larger of two directions."""
     return [
         [(step.op, step.probability, [max(ends) for ends in step.ranges]) for step in steps]
-        for steps in plan(policy, "this test").subpolicies
+        for steps in in_physical_units(policy, "this test").subpolicies
     ]
 
 
@@ -46,11 +46,11 @@ def test_torchvision_policies_are_what_torchvision_does(name):
         assert [step.probability for step in ours.ops] == [p for _, p, _ in subpolicy]
         for step, (op, _, level) in zip(ours.ops, subpolicy, strict=True):
             alone = Policy((SubPolicy(1.0, (step,)),), policy.space)
-            (planned,) = plan(alone, "this test").subpolicies
-            if level is None or not planned:  # no strength, or a bin that does nothing
+            (ops,) = in_physical_units(alone, "this test").subpolicies
+            if level is None or not ops:  # no strength, or a bin that does nothing
                 continue
             wanted = float(magnitudes[op][0][level])
-            got, *other = (start for start, _ in planned[0].ranges)
+            got, *other = (start for start, _ in ops[0].ranges)
             if op.startswith("Translate"):
                 assert got * side == pytest.approx(wanted, rel=0.01)
             elif op in ("Brightness", "Color", "Contrast", "Sharpness"):
@@ -81,7 +81,7 @@ def test_a_list_of_torchvisions_as_json(tmp_path):
     [
         ({"a": 1}, "should be a list of sub-policies"),
         ([["Invert", 0.5, None]], r"step 0 should be \[op, probability, magnitude\], got 'Invert'"),
-        ([[["Swirl", 0.5, 3]]], "op 'Swirl' cannot be said"),
+        ([[["Swirl", 0.5, 3]]], "op 'Swirl' cannot be imported"),
         ([[["Rotate", 1.5, 3]]], r"probability should be in 0\.\.1, got 1\.5"),
         ([[["Rotate", True, 3]]], "True should be a number"),
         ([[["Rotate", 0.5, 10]]], r"Rotate needs a bin of 0\.\.9, got 10"),
@@ -111,7 +111,7 @@ def test_timm_original_is_what_timm_does():
 
 def test_timm_rand_with_operations_left_out():
     """SolarizeAdd, and Posterize to 1 bit, are in no space; a person may leave them out."""
-    with pytest.raises(ValueError, match=r"op 'SolarizeAdd' cannot be said .* `exclude` can"):
+    with pytest.raises(ValueError, match="'SolarizeAdd' cannot be imported; --exclude SolarizeAdd"):
         import_policy("rand-m9-n2-mstd0.5-inc1", "timm")
     drop = ("SolarizeAdd", "PosterizeIncreasing")
     policy = import_policy("rand-m9-n2-mstd0.5-inc1", "timm", exclude=drop)
@@ -132,10 +132,10 @@ def test_timm_rand_with_operations_left_out():
 @pytest.mark.parametrize(
     "name, message",
     [
-        ("v0", "op 'SolarizeAdd' cannot be said"),
+        ("v0", "op 'SolarizeAdd' cannot be imported"),
         ("originalr", r"its Posterize takes 2\.\.8, not 1"),
         ("nonsense", "neither a file nor one of timm's policies"),
-        ("augmix-m5-w4", "cannot be said|not understood|neither a file"),
+        ("augmix-m5-w4", "cannot be imported|not understood|neither a file"),
         ("rand-x9", "'x9' is not understood"),
         ("rand-m9-n7", "n7 gives too many sub-policies"),
         ("rand-m99-n1", r"takes a magnitude of 0\.\.10, got 99"),
@@ -236,9 +236,9 @@ def node(name: str, **arguments: Any) -> dict[str, Any]:
     "content, message",
     [
         ([1], '"transform" is missing'),
-        (node("GridDistortion"), "transform GridDistortion cannot be said"),
+        (node("GridDistortion"), "transform GridDistortion cannot be imported"),
         (node("Affine", rotate=[5, 5]), "should have interpolation 0"),
-        (node("Affine", rotate=[5, 5], scale=2.0, interpolation=0), "scale cannot be said"),
+        (node("Affine", rotate=[5, 5], scale=2.0, interpolation=0), "scale cannot be imported"),
         (node("Affine", rotate=[5, 5], interpolation=0), "it has no Rotate of 5"),
         (node("ColorJitter", hue=[0.1, 0.1]), "hue"),
         (node("Solarize"), "not understood: KeyError"),

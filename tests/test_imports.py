@@ -26,6 +26,7 @@ FLOORS = (
     {"terminal"},
     {"__init__"},
     {"api"},
+    {"preparation", "results"},
     {"report", "exchange", "comparison"},
     {"policy_search"},
     {"trials"},

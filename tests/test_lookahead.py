@@ -20,18 +20,20 @@ from dada.config import TrainConfig
 from dada.data import Split, load, reduce, split_off_validation
 from dada.policy import baselines
 from dada.policy.space import SearchSpace
-from dada.policy_search.lookahead import runs as lookahead
-from dada.policy_search.lookahead import shapes
-from dada.policy_search.lookahead.runs import MOST_RUNS, Lookout, Run, Seen, look_ahead
+from dada.policy_search.lookahead import OPERATIONS, POLICIES, runs, single_operations
+from dada.policy_search.lookahead.runs import BranchedRun, BranchedRuns, run_branches
+from dada.policy_search.lookahead.scoring import (
+    ArmLosses,
+    choose_policy,
+    score_operations,
+    scores_of,
+)
 from dada.policy_search.lookahead.shapes import (
     BROADEST,
     SHAPES,
     USUAL,
     Shape,
-    arms_of,
-    chosen,
-    scores_of,
-    shaped,
+    policies_of,
     shapes_for,
 )
 from dada.policy_search.measure import SearchResult
@@ -39,13 +41,14 @@ from dada.policy_search.parameters import MagnitudeDistribution, PolicyParameter
 from dada.runlog import RunLog
 from dada.terminal.results import print_result
 from dada.training.loop import Job, train
+from quick import QUICK_LOOKAHEAD
 
 CPU = torch.device("cpu")
 SPACE = SearchSpace.named("paper")
 NAMES = {op.name for op in SPACE.ops}
 UNIFORM = baselines.uniform(SPACE)
 SHORT = TrainConfig(epochs=4, batch_size=16)
-ENOUGH = 4.0  # for two runs of the operations that `quick` makes, and four of the policies
+MOST_RUNS = QUICK_LOOKAHEAD.most_runs
 
 
 @pytest.fixture(scope="module")
@@ -60,18 +63,18 @@ def network(seed: int) -> nn.Module:
         return nn.Sequential(*layers, nn.Flatten(), nn.Linear(6 * 3 * 3, 10))
 
 
-def a_run(split: Split, arms: dict[str, Policy], seed: int = 1) -> Run:
+def a_run(split: Split, arms: dict[str, Policy], seed: int = 1) -> BranchedRun:
     job = Job(split=split, model=network(seed), policy=UNIFORM, config=SHORT, seed=seed, device=CPU)
-    return Run(job=job, arms=arms)
+    return BranchedRun(job=job, arms=arms, repeated=0.5)
 
 
 def ends(split: Split, arms: dict[str, Policy], seed: int = 1) -> dict[str, Any]:
-    [(_, scores)] = look_ahead([a_run(split, arms, seed)])
+    [(_, scores)] = run_branches([a_run(split, arms, seed)])
     return scores
 
 
 def test_arms_of_several_spaces_share_a_run(split):
-    wide, narrow = Policy.load("trivialaugment"), arms_of(SPACE)["Rotate"]
+    wide, narrow = Policy.load("trivialaugment"), single_operations(SPACE)["Rotate"]
     alone = {"wide": ends(split, {"it": wide})["it"], "narrow": ends(split, {"it": narrow})["it"]}
     assert alone["wide"].loss != alone["narrow"].loss
     for arms in ({"wide": wide, "narrow": narrow}, {"narrow": narrow, "wide": wide}):
@@ -83,13 +86,13 @@ def test_arms_of_several_spaces_share_a_run(split):
 @pytest.mark.gpu
 def test_a_recorded_step_is_not_replayed_for_another_space(split):
     """The operations of a space are part of what was recorded."""
-    wide, narrow = Policy.load("trivialaugment"), arms_of(SPACE)["Rotate"]
+    wide, narrow = Policy.load("trivialaugment"), single_operations(SPACE)["Rotate"]
     arms = {"narrow": narrow, "wide": wide, "narrow again": narrow}
     seen = {}
     for graph in (True, False):
         run = a_run(split, arms)
         job = replace(run.job, device=torch.device("cuda"), graph=graph)
-        [(_, scores)] = look_ahead([replace(run, job=job)])
+        [(_, scores)] = run_branches([replace(run, job=job)])
         seen[graph] = {name: each.loss for name, each in scores.items()}
     assert seen[True] == pytest.approx(seen[False], rel=1e-4)
     assert seen[True]["narrow again"] == pytest.approx(seen[True]["narrow"], rel=1e-4)
@@ -97,7 +100,7 @@ def test_a_recorded_step_is_not_replayed_for_another_space(split):
 
 
 def test_the_end_under_the_policy_of_the_beginning_is_a_plain_training(split):
-    scores = ends(split, {"Rotate": arms_of(SPACE)["Rotate"], "uniform": UNIFORM})
+    scores = ends(split, {"Rotate": single_operations(SPACE)["Rotate"], "uniform": UNIFORM})
     plain = train(
         split, network(1), UNIFORM, SHORT, seed=1, device=CPU, judge=split.val
     )  # judged on the same images
@@ -106,7 +109,7 @@ def test_the_end_under_the_policy_of_the_beginning_is_a_plain_training(split):
 
 
 def test_an_end_does_not_depend_on_those_before_it(split):
-    arms = arms_of(SPACE) | {"none": Policy.load("none")}
+    arms = single_operations(SPACE) | {"none": Policy.load("none")}
     some = {name: arms[name] for name in ("Invert", "none", "Rotate")}
     together = ends(split, some)
     backwards = ends(split, dict(reversed(some.items())))
@@ -116,16 +119,16 @@ def test_an_end_does_not_depend_on_those_before_it(split):
 
 
 def test_an_end_that_breaks_is_named(split):
-    broken = a_run(split, {"Rotate": arms_of(SPACE)["Rotate"]})
+    broken = a_run(split, {"Rotate": single_operations(SPACE)["Rotate"]})
     broken = replace(broken, job=replace(broken.job, config=replace(SHORT, lr=1e30, clip=0.0)))
     with pytest.raises(ValueError, match=r"with Rotate became nan.*`lookahead=0`"):
-        list(look_ahead([broken]))
+        list(run_branches([broken]))
 
 
 def test_runs_that_take_turns_end_as_each_alone(split):
-    arms = {name: arms_of(SPACE)[name] for name in ("Invert", "Color")}
-    runs = [a_run(split, arms, seed) for seed in (1, 2)]
-    assert {run.job.seed: scores for run, scores in look_ahead(runs, 2)} == {
+    arms = {name: single_operations(SPACE)[name] for name in ("Invert", "Color")}
+    both = [a_run(split, arms, seed) for seed in (1, 2)]
+    assert {run.job.seed: scores for run, scores in run_branches(both, 2)} == {
         seed: ends(split, arms, seed) for seed in (1, 2)
     }
 
@@ -133,11 +136,11 @@ def test_runs_that_take_turns_end_as_each_alone(split):
 # --- what is concluded --------------------------------------------------------------------------
 
 
-def losses(effect: dict[str, float], noise: float, runs: int = 4, seed: int = 0) -> Seen:
+def losses(effect: dict[str, float], noise: float, runs: int = 4, seed: int = 0) -> ArmLosses:
     """Every run has a level of its own, which says nothing of any operation."""
     generator = torch.Generator().manual_seed(seed)
     level = torch.randn(runs, generator=generator)
-    return Seen(
+    return ArmLosses(
         loss={
             op.name: (
                 level - effect.get(op.name, 0.0) + noise * torch.randn(runs, generator=generator)
@@ -147,8 +150,8 @@ def losses(effect: dict[str, float], noise: float, runs: int = 4, seed: int = 0)
     )
 
 
-def named_scores(seen: Seen, else_O: torch.Tensor | None = None) -> dict[str, float]:
-    return dict(zip(seen.loss, scores_of(seen, else_O).tolist(), strict=True))
+def named_scores(seen: ArmLosses, prior_O: torch.Tensor | None = None) -> dict[str, float]:
+    return dict(zip(seen.loss, scores_of(seen, prior_O).tolist(), strict=True))
 
 
 def test_what_lowers_the_loss_scores_high_and_what_raises_it_low():
@@ -178,14 +181,14 @@ def test_few_operations_are_no_reason_to_believe_noise(operations):
     for seed in range(100):
         loss = losses({}, 0.1, runs=2, seed=seed).loss
         some = {name: loss[name] for name in list(loss)[:operations]}
-        worst.append(max(map(abs, scores_of(Seen(loss=some)).tolist())))
+        worst.append(max(map(abs, scores_of(ArmLosses(loss=some)).tolist())))
     assert sum(score > 2 for score in worst) / len(worst) < 0.05
 
 
 def test_a_wild_operation_does_not_hide_the_others():
     seen = losses({"Color": -0.05}, noise=0.005)
     wild = {**seen.loss, "Invert": [3.0, 9.0, 1.0, 6.0]}
-    assert named_scores(Seen(loss=wild))["Color"] < -1
+    assert named_scores(ArmLosses(loss=wild))["Color"] < -1
 
 
 def a_search(*, learned: bool = True) -> SearchResult:
@@ -204,6 +207,19 @@ def a_search(*, learned: bool = True) -> SearchResult:
         history=[],
         seconds=0.0,
     )
+
+
+def shaped(measured: SearchResult, losses: ArmLosses) -> dict[str, Policy]:
+    """The policies of all shapes, by name, as looking ahead makes them."""
+    score = score_operations(losses, measured)
+    facts = {"runs": losses.runs, "score": score}
+    return {
+        shape.name: replace(
+            policy,
+            provenance={**policy.provenance, "lookahead": {**facts, "shape": shape.name}},
+        )
+        for shape, policy in policies_of(measured, score, shapes_for(measured)).items()
+    }
 
 
 def magnitudes_of(policy: Policy) -> set[Any]:
@@ -268,7 +284,9 @@ def test_shapes_that_a_space_has_no_use_for_are_left_out(space, left_out):
     names = [shape.name for shape in shapes_for(found)]
     assert len(set(names)) == len(names) >= 5
     assert not [name for name in names for words in left_out if words in name]
-    assert set(shaped(found, Seen(loss={op.name: [1.0, 1.1] for op in space.ops}))) == set(names)
+    assert set(shaped(found, ArmLosses(loss={op.name: [1.0, 1.1] for op in space.ops}))) == set(
+        names
+    )
 
 
 def test_excluded_operations_stay_out_of_other_spaces():
@@ -277,7 +295,7 @@ def test_excluded_operations_stay_out_of_other_spaces():
     learned = MagnitudeDistribution(n, 2, bins=2, op_index_NK=space.op_index_NK)
     parameters = PolicyParameters(n, 2, magnitude_distribution=learned)
     found = replace(a_search(), space=space, parameters=parameters)
-    seen = Seen(loss={op.name: [1.0, 1.1] for op in space.ops})
+    seen = ArmLosses(loss={op.name: [1.0, 1.1] for op in space.ops})
     for policy in shaped(found, seen).values():
         assert policy.op_probabilities()["Rotate"] == 0
 
@@ -286,8 +304,10 @@ def test_the_shape_with_the_lowest_loss_is_taken():
     policies = shaped(a_search(), losses({}, noise=0.1))
     good, best = SHAPES[1].name, SHAPES[2].name
     less = {good: 0.1, best: 0.6}
-    seen = Seen(loss={name: [r - less.get(name, 0.0) for r in (2.0, 1.0)] for name in policies})
-    policy = chosen(policies, seen)
+    seen = ArmLosses(
+        loss={name: [r - less.get(name, 0.0) for r in (2.0, 1.0)] for name in policies}
+    )
+    policy = choose_policy(policies, seen)
     assert policy.subpolicies == policies[best].subpolicies
     facts = policy.provenance["lookahead"]
     assert facts["shape"] == best and facts["policy_runs"] == 2
@@ -313,7 +333,7 @@ def test_the_broadest_shape_is_left_for_a_gain_beyond_its_error(gains, leaves):
     }
     loss[BROADEST.name] = [2.0 for _ in gains]
     loss[other] = [2.0 - gain for gain in gains]
-    policy = chosen(policies, Seen(loss=loss))
+    policy = choose_policy(policies, ArmLosses(loss=loss))
     assert policy.subpolicies == policies[other if leaves else BROADEST.name].subpolicies
 
 
@@ -321,8 +341,8 @@ def test_where_it_cannot_tell_the_search_is_believed():
     """And only there: of Rotate and Invert it knows better."""
     seen = losses({"Rotate": 0.3, "Invert": -0.3}, noise=0.01)
     wrong = {"Rotate": -2.0, "Invert": 2.0, "Color": 2.0, "Cutout": -2.0}
-    else_O = torch.tensor([wrong.get(op.name, 0.0) for op in SPACE.ops], dtype=torch.float64)
-    scores = named_scores(seen, else_O)
+    prior_O = torch.tensor([wrong.get(op.name, 0.0) for op in SPACE.ops], dtype=torch.float64)
+    scores = named_scores(seen, prior_O)
     assert scores["Rotate"] > 2 and scores["Invert"] < -2
     assert scores["Color"] > 1 and scores["Cutout"] < -1
 
@@ -330,30 +350,28 @@ def test_where_it_cannot_tell_the_search_is_believed():
 # --- how it is carried out ----------------------------------------------------------------------
 
 
-@pytest.fixture
-def quick(monkeypatch):
-    monkeypatch.setattr(lookahead, "STEPS", {"cpu": 3})
-    monkeypatch.setattr("dada.trials.short.LEAST_EPOCHS", 2)
+def branched(split: Split, **changes: Any) -> BranchedRuns:
+    settings = changes.pop("settings", QUICK_LOOKAHEAD)
+    over = {"exchange": True, "seed": 3}
+    over |= {name: changes.pop(name) for name in list(changes) if name in over}
+    base = TrainConfig().base
+    shared = BranchedRuns.over(split, SPACE, base, settings, network, CPU, **over)
+    return replace(shared, **changes)
 
 
-def lookout(split: Split, **changes: Any) -> Lookout:
-    given = {"build": network, "trunk": UNIFORM, "exchange": True, "seed": 3, "device": CPU}
-    return Lookout.over(split, TrainConfig(), **given | changes)
+def looked(split: Split, on_run: Any = None, **changes: Any) -> ArmLosses:
+    arms = single_operations(SPACE)
+    return branched(split, **changes).losses(arms, 2, file="ends.json", on_run=on_run)
 
 
-def looked(split: Split, on_run: Any = None, **changes: Any) -> Seen:
-    return lookout(split, **changes).see(arms_of(SPACE), 2, file="ends.json", on_run=on_run)
+def test_halves_are_exchanged_only_where_chance_made_them(split, monkeypatch):
+    asked: list[BranchedRun] = []
 
+    def noted(given: list[BranchedRun], at_once: int) -> Any:
+        asked.extend(given)
+        return run_branches(given, at_once)
 
-def test_halves_are_exchanged_only_where_chance_made_them(split, quick, monkeypatch):
-    asked: list[Run] = []
-    real = lookahead.look_ahead
-
-    def noted(runs: list[Run], at_once: int) -> Any:
-        asked.extend(runs)
-        return real(runs, at_once)
-
-    monkeypatch.setattr(lookahead, "look_ahead", noted)
+    monkeypatch.setattr(runs, "run_branches", noted)
     looked(split, exchange=True)
     looked(split, exchange=False)
     judged_on = [run.job.split.val is split.val for run in asked]
@@ -361,29 +379,29 @@ def test_halves_are_exchanged_only_where_chance_made_them(split, quick, monkeypa
     assert asked[1].job.split.train is split.val
 
 
-def test_exchanged_halves_are_trained_on_no_more_images_than_others(split, quick, monkeypatch):
-    monkeypatch.setattr(lookahead, "IMAGES", {"cpu": 20})
-    monkeypatch.setattr("dada.trials.short.MOST_IMAGES_OF_A_CLASS", 2)
-    (one, _), (other, _) = lookout(split).halves
+def test_exchanged_halves_are_trained_on_no_more_images_than_others(split):
+    few = replace(QUICK_LOOKAHEAD.training, most_images=20, most_images_of_a_class=2)
+    settings = replace(QUICK_LOOKAHEAD, training=few)
+    (one, _), (other, _) = branched(split, settings=settings).halves
     assert len(one.train) == len(other.train) == 20
     assert len(one.val) == len(other.val) == 48
 
 
 def test_neighbouring_searches_share_no_network(split):
     seeds = [
-        lookout(split, seed=seed)._run({}, number).job.seed for seed in (3, 4) for number in (0, 1)
+        branched(split, seed=seed)._run({}, number).job.seed for seed in (3, 4) for number in (0, 1)
     ]
     assert len({s + i for s in seeds for i in (0, 1)}) == 8
 
 
-def test_a_larger_budget_buys_more_pairs_of_runs_within_limits(split, quick, monkeypatch):
-    monkeypatch.setattr(lookahead, "training_seconds", lambda *given: 1.0)
+def test_a_larger_budget_buys_more_pairs_of_runs_within_limits(split, monkeypatch):
+    monkeypatch.setattr(runs, "training_seconds", lambda *given: 1.0)
     each = (1 + 15 * 2) / 3  # one shared epoch and fifteen ends of two, of a schedule of three
-    for runs, budget in ((0, 0.9), (2, 1.01), (2, 2.9), (4, 3.1), (4, 4.9), (6, 5.1), (8, 100)):
-        assert lookout(split).affordable(15, budget * each) == runs
+    for count, budget in ((0, 0.9), (2, 1.01), (2, 2.9), (4, 3.1), (4, 4.9), (6, 5.1), (8, 100)):
+        assert branched(split).affordable(15, budget * each) == count
 
 
-def test_a_killed_look_ahead_goes_on(split, quick, tmp_path):
+def test_a_killed_look_ahead_goes_on(split, tmp_path):
     whole = looked(split)
     ended = []
 
@@ -398,17 +416,17 @@ def test_a_killed_look_ahead_goes_on(split, quick, tmp_path):
     assert again == whole and ended == [1, 2]
 
 
-def test_everything_is_finite_and_in_the_order_of_the_space(split, quick):
+def test_everything_is_finite_and_in_the_order_of_the_space(split):
     seen = looked(split)
     assert list(seen.loss) == [op.name for op in SPACE.ops]
     assert all(math.isfinite(x) for each in seen.loss.values() for x in each)
 
 
-def test_arms_may_have_fewer_rows_than_the_policy_they_leave(split, quick):
+def test_arms_may_have_fewer_rows_than_the_policy_they_leave(split):
     """Three operations in each of 455 sub-policies, then one operation alone."""
     threes = baselines.uniform(SearchSpace.named("paper", ops_per_subpolicy=3))
-    arms = {"Rotate": arms_of(SPACE)["Rotate"], "threes": threes}
-    seen = lookout(split, trunk=threes).see(arms, 2, file="ends.json")
+    arms = {"Rotate": single_operations(SPACE)["Rotate"], "threes": threes}
+    seen = branched(split, start=threes).losses(arms, 2, file="ends.json")
     assert all(math.isfinite(x) for each in seen.loss.values() for x in each)
 
 
@@ -417,13 +435,19 @@ def test_arms_may_have_fewer_rows_than_the_policy_they_leave(split, quick):
 
 def searched(split: Split, out: Any, **changes: Any) -> dada.Result:
     data, val = ((p.images_NCHW, p.labels_N) for p in (split.train, split.val))
-    given = {"epochs": 1, "batch_size": 16, "seed": 0, "device": "cpu", "lookahead": ENOUGH}
+    given = {
+        "epochs": 1,
+        "batch_size": 16,
+        "seed": 0,
+        "device": "cpu",
+        "lookahead": QUICK_LOOKAHEAD,
+    }
     return dada.search(data, val, network(0), out=out, **given | changes)
 
 
 @pytest.mark.parametrize("ended", [1, 3], ids=["operations", "policies"])
 def test_a_search_that_is_killed_while_it_looks_ahead_ends_as_one_that_was_not(
-    split, quick, tmp_path, ended
+    split, tmp_path, ended
 ):
     told: list[tuple[int, int]] = []
 
@@ -439,35 +463,34 @@ def test_a_search_that_is_killed_while_it_looks_ahead_ends_as_one_that_was_not(
     assert facts["policy_loss"][facts["shape"]] <= facts["policy_loss"][BROADEST.name]
     with pytest.raises(KeyboardInterrupt):
         searched(split, tmp_path / "run", on_lookahead=stop)
-    assert Policy.load(tmp_path / "run").provenance.get("lookahead") is None
     searched(split, tmp_path / "run", resume=True, on_lookahead=lambda *now: told.append(now))
     assert told == [(done, 6) for done in range(1, 7)]
     policies = [(tmp_path / name / "policy.json").read_bytes() for name in ("whole", "run")]
     assert policies[0] == policies[1]
 
 
-def test_the_second_round_has_seeds_of_its_own(split, quick, tmp_path):
+def test_the_second_round_has_seeds_of_its_own(split, tmp_path):
     searched(split, tmp_path / "run")
     numbers = [
         list(map(int, json.loads((tmp_path / "run" / name).read_text())))
-        for name in (shapes.OPERATIONS, shapes.POLICIES)
+        for name in (OPERATIONS, POLICIES)
     ]
     assert numbers == [[0, 1], [MOST_RUNS + i for i in range(4)]]
 
 
 @pytest.mark.parametrize("together", [2, 1])
-def test_without_time_for_a_second_round_the_shape_is_the_usual(
-    split, quick, tmp_path, monkeypatch, together
-):
-    monkeypatch.setattr(shapes, "FIRST_ROUND", 1.0)
-    policy = searched(split, tmp_path / "run", ops_per_subpolicy=together).policy
+def test_without_time_for_a_second_round_the_shape_is_the_usual(split, tmp_path, together):
+    settings = replace(QUICK_LOOKAHEAD, first_round=1.0)
+    given = {"ops_per_subpolicy": together, "lookahead": settings}
+    policy = searched(split, tmp_path / "run", **given).policy
     facts = policy.provenance["lookahead"]
     assert facts["shape"] == replace(USUAL, single=together == 1).name
     assert "policy_runs" not in facts
 
 
-def test_without_time_for_two_runs_the_search_is_left_as_it_is(split, quick, tmp_path):
-    short = searched(split, tmp_path / "short", lookahead=1e-6).policy
+def test_without_time_for_two_runs_the_search_is_left_as_it_is(split, tmp_path):
+    too_short = replace(QUICK_LOOKAHEAD, seconds=1e-6)
+    short = searched(split, tmp_path / "short", lookahead=too_short).policy
     off = searched(split, tmp_path / "off", lookahead=0).policy
     assert short.provenance["lookahead"] is None and "lookahead" not in off.provenance
     assert short.subpolicies == off.subpolicies

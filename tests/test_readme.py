@@ -14,7 +14,7 @@ BLOCKS = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re
 
 
 def test_the_table_is_the_measured_one() -> None:
-    check = [sys.executable, str(ROOT / "benchmarks" / "tables.py"), "--check"]
+    check = [sys.executable, str(ROOT / "benchmarks" / "tools" / "tables.py"), "--check"]
     subprocess.run(check, check=True)
 
 

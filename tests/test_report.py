@@ -33,7 +33,7 @@ from dada.report import save_samples, write_report
 from dada.report.markup import Html, fill, join
 from dada.report.plots import line_chart, points, short, ticks
 from dada.report.repeat import loader_code, loop_code, search_command
-from dada.report.run import read_run
+from dada.report.run_directory import read_run_directory
 from dada.runlog import RunLog, to_toml
 from dada.terminal.commands import app, main
 
@@ -230,10 +230,57 @@ def test_any_policy_has_a_page(tmp_path, name):
     assert ("leaves images alone" in page.words) == (name == "none")
 
 
-def test_a_run_in_progress_has_a_page(tmp_path):
-    run = make_run(tmp_path / "run", epochs=1)
+@pytest.mark.parametrize("version", ["this", "the one before"])
+def test_an_unfinished_search_has_a_page_that_says_so(tmp_path, version):
+    run = make_run(tmp_path / "my run", epochs=1)
     (run / "finished.json").unlink()
-    assert "1.5 s" in page_of(run).words
+    if version == "this":
+        (run / "policy.json").rename(run / "unfinished-policy.json")
+    else:
+        (run / "checkpoint.pt").touch()
+    page = page_of(run)
+    assert "1.5 s" in page.words and "An unfinished policy for photos" in page.words
+    top = page.words.split("This search has not finished.")[1]
+    command = re.search(r"(dada search .*? --resume)", top)
+    assert command is not None
+    given = parsed(command[1])
+    assert given["out"] == run and given["resume"] and given["seed"] == 3
+    assert "Not yet compared" not in page.words
+    assert list(page.ids) == ["operations", "subpolicies", "curves", "repeat"]
+
+
+def test_a_finished_search_and_a_training_are_not_unfinished(tmp_path):
+    finished = make_run(tmp_path / "finished")
+    (finished / "checkpoint.pt").touch()
+    (finished / "unfinished-policy.json").write_text("of an earlier session")
+    training = make_run(tmp_path / "training")
+    (training / "finished.json").unlink()
+    (training / "checkpoint.pt").touch()
+    config = (training / "config.toml").read_text()
+    (training / "config.toml").write_text(config.replace('"search"', '"train"'))
+    for run in (finished, training):
+        assert "not finished" not in page_of(run).words
+
+
+def test_a_killed_search_is_resumed_by_the_command_on_its_page(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def killed(line: dict[str, object], epochs: int) -> None:
+        raise KeyboardInterrupt
+
+    asked = {"epochs": 2, "batch_size": 64, "lookahead": 0.0, "seed": 4, "device": "cpu"}
+    with pytest.raises(KeyboardInterrupt):
+        dada.search("digits", model="small", out="first run", on_epoch=killed, **asked)
+    page = page_of(Path("first run"))
+    command = re.search(r"dada search digits .*? --resume", page.words)
+    assert "has not finished" in page.words and command is not None
+    monkeypatch.setattr(sys, "argv", shlex.split(command[0]))
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert not ended.value.code
+    dada.search("digits", model="small", out="whole", **asked)
+    assert Path("first run/policy.json").read_bytes() == Path("whole/policy.json").read_bytes()
+    assert "has not finished" not in page_of(Path("first run")).words
 
 
 def test_mistakes_are_one_line(tmp_path):
@@ -485,7 +532,7 @@ def test_the_command_asks_for_the_same_settings(preset, changes):
     command = search_command(settings, "runs/my photos")
     assert command is not None
     given = parsed(command)
-    assert given["out"] == Path("runs/my photos-again") and given["seed"] == 5
+    assert given["out"] == Path("runs/my photos") and given["seed"] == 5
     assert (given["data"], given["model"], given["preset"]) == ("digits", "wrn40_2", preset)
     names = ["estimator", "draws", "views", "magnitudes", "hypergradient", "epochs"]
     names += ["batch_size", "lr"]
@@ -511,8 +558,12 @@ def test_settings_without_an_option_are_said_in_python(monkeypatch):
         "space": "strength",
         "seed": 5,
         "device": "cpu",
-        "out": "run-again",
+        "out": "run",
     }
+    code = search_command({**facts, "search": asdict(config)}, "run", resume=True)
+    assert code is not None
+    exec(code, {})
+    assert asked["out"] == "run" and asked["resume"] is True
 
 
 def test_a_network_or_data_of_ones_own_is_named_as_such():
@@ -532,7 +583,7 @@ def test_a_network_or_data_of_ones_own_is_named_as_such():
 
 def test_the_code_runs_as_written(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    run = read_run(make_run(Path("run")))
+    run = read_run_directory(make_run(Path("run")))
     for label in ("cat", "dog"):
         (tmp_path / "train" / label).mkdir(parents=True)
         for i in range(2):
@@ -561,7 +612,8 @@ def test_the_page_of_a_real_search_repeats_it(tmp_path, monkeypatch, capsys):
             main()
         assert not ended.value.code, capsys.readouterr().err
 
-    command("dada search digits --epochs 2 --batch-size 64 --exclude Invert --seed 4 --out first")
+    settings = "--epochs 2 --batch-size 64 --exclude Invert --seed 4 --lookahead 0"
+    command(f"dada search digits {settings} --out first")
     save_samples(load("digits"), "first")
     command("dada report first")
     assert capsys.readouterr().out.endswith("wrote first/report.html\n")

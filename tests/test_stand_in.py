@@ -9,14 +9,15 @@ import torch
 
 import dada
 from dada import models
-from dada.config import BASES, Base, search_config
+from dada.config import BASES, LOOKAHEAD, Base, search_config
 from dada.data import Split, load, split_off_validation
 from dada.data.parts import TensorPart
-from dada.policy_search.lookahead import runs
-from dada.policy_search.lookahead.shapes import with_fewer_steps
-from dada.policy_search.lookahead.stand_in import IMAGES, IMAGES_OF_A_CLASS, SIDE, StandIn
+from dada.policy_search.lookahead import with_fewer_steps
+from dada.policy_search.lookahead.stand_in import StandIn
+from quick import QUICK_LOOKAHEAD
 
 CPU = torch.device("cpu")
+PLAIN = Base()
 
 
 def of_size(height: int, width: int, images: int = 24, classes: int = 3) -> Split:
@@ -27,13 +28,17 @@ def of_size(height: int, width: int, images: int = 24, classes: int = 3) -> Spli
     return split_off_validation(load((images_NCHW, labels_N)), 0.5, 0)
 
 
+def stand_in(split: Split, base: Base = PLAIN, device: torch.device = CPU) -> StandIn:
+    return StandIn.of(split, base, LOOKAHEAD[device.type], device, seed=0)
+
+
 @pytest.mark.parametrize(
     ("size", "shrunk"),
     [((48, 48), (12, 12)), ((24, 96), (6, 24)), ((20, 2000), (4, 120)), ((8, 8), (8, 8))],
     ids=["square", "wide", "a strip", "small already"],
 )
 def test_images_have_as_many_pixels_as_a_small_square(size, shrunk):
-    small = StandIn.of(of_size(*size), Base(), 0, CPU)
+    small = stand_in(of_size(*size), Base())
     assert small.split.image_size == small.split.val.image_size == shrunk
     assert small.model == "small"
     assert small.build(0)(torch.zeros(2, 3, *shrunk)).shape == (2, 3)
@@ -41,7 +46,7 @@ def test_images_have_as_many_pixels_as_a_small_square(size, shrunk):
 
 def test_an_image_keeps_what_it_shows_and_its_label():
     split = of_size(48, 36)
-    small = StandIn.of(split, Base(), 0, CPU).split
+    small = stand_in(split, Base()).split
     for part, from_ in ((small.train, split.train), (small.val, split.val)):
         assert isinstance(part, TensorPart)
         assert torch.equal(part.labels_N, from_.labels_N)
@@ -55,37 +60,35 @@ def test_a_checkerboard_becomes_its_mean():
     board_HW = (((rows + columns) % 2) * 200).to(torch.uint8)
     images_NCHW = board_HW.expand(len(split.train), 3, -1, -1).contiguous()
     split = replace(split, train=TensorPart(images_NCHW, split.train.labels_N))
-    small = StandIn.of(split, Base(), 0, CPU).split
+    small = stand_in(split, Base()).split
     assert small.train.load().images_NCHW.unique().tolist() == [100]
 
 
 def test_of_many_images_some_are_taken_of_every_class():
-    classes = IMAGES["cpu"] // IMAGES_OF_A_CLASS + 10
-    for count in (4, classes):
-        split = of_size(13, 13, 3 * IMAGES["cpu"], count)
-        small = StandIn.of(split, Base(), 0, CPU).split
+    settings = LOOKAHEAD["cpu"]
+    images, of_a_class = settings.stand_in_images, settings.stand_in_images_of_a_class
+    for count in (4, images // of_a_class + 10):
+        small = stand_in(of_size(13, 13, 3 * images, count)).split
         for part in (small.train, small.val):
-            assert len(part) == max(IMAGES["cpu"], IMAGES_OF_A_CLASS * count)
+            assert len(part) == max(images, of_a_class * count)
             assert len(part.labels_N.unique()) == count
 
 
 def test_what_is_done_to_every_image_shrinks_with_it():
-    small = StandIn.of(of_size(32, 32), BASES["cifar10"], 0, CPU)
+    small = stand_in(of_size(32, 32), BASES["cifar10"])
     assert small.base == Base(crop=2, flip=True, cutout=6)
-    imagenet = StandIn.of(of_size(32, 32), BASES["imagenet"], 0, CPU).base
+    imagenet = stand_in(of_size(32, 32), BASES["imagenet"]).base
     assert imagenet == replace(BASES["imagenet"], resized_crop=False)
 
 
 def test_a_card_keeps_more_pixels_and_a_larger_network():
-    small = StandIn.of(of_size(64, 64), Base(), 0, torch.device("cuda"))
-    assert small.split.image_size == (SIDE["cuda"], SIDE["cuda"])
+    small = stand_in(of_size(64, 64), Base(), torch.device("cuda"))
+    assert small.split.image_size == (32, 32)
     assert small.model == "wrn40_2"
 
 
-def test_a_search_takes_it_where_its_own_images_take_too_long(monkeypatch):
+def test_a_search_takes_it_where_its_own_images_take_too_long():
     """And a network of one's own is left alone, whatever sizes it can read."""
-    monkeypatch.setitem(runs.STEPS, "cpu", 4)
-    monkeypatch.setattr("dada.trials.short.LEAST_EPOCHS", 2)
     split = of_size(64, 64, 48)
     given, val = ((p.images_NCHW, p.labels_N) for p in (split.train, split.val))
     shapes = []
@@ -96,7 +99,8 @@ def test_a_search_takes_it_where_its_own_images_take_too_long(monkeypatch):
             return super().forward(images)
 
     own = Own(torch.nn.Conv2d(3, 64, 9, padding=4), torch.nn.Flatten(), torch.nn.Linear(64**3, 3))
-    how = {"epochs": 1, "batch_size": 8, "device": "cpu", "seed": 0, "lookahead": 6.0}
+    how = {"epochs": 1, "batch_size": 8, "device": "cpu", "seed": 0}
+    how["lookahead"] = replace(QUICK_LOOKAHEAD, seconds=6.0)
     policy = dada.search(given, val, own, **how).policy
     assert policy.provenance["lookahead"]["stand_in"] == {"image_size": [12, 12], "model": "small"}
     assert set(shapes) == {(64, 64)}
@@ -109,9 +113,10 @@ def test_a_search_takes_it_where_its_own_images_take_too_long(monkeypatch):
     [(64, {}, 160), (8, {}, 320), (64, {"epochs": 3}, 320), (64, {"lookahead": 9.0}, 320)],
     ids=["a stand-in", "its own images", "epochs asked for", "a budget asked for"],
 )
-def test_there_are_fewer_steps_where_it_decides(side, asked, least_steps, monkeypatch):
-    monkeypatch.setattr("dada.policy_search.lookahead.shapes.BUDGET", {"cpu": 80.0})
+def test_there_are_fewer_steps_where_it_decides(side, asked, least_steps):
     split = of_size(side, side, 400)
     config = search_config("dada", **asked)
     network = models.untrained("small", 3, 3, (side, side))
-    assert with_fewer_steps(config, split, network, CPU).least_steps == least_steps
+    assert (
+        with_fewer_steps(config, LOOKAHEAD["cpu"], split, network, CPU).least_steps == least_steps
+    )

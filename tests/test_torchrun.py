@@ -50,12 +50,12 @@ def plain(num_classes):
 
 SHARED_RUNS = """
 import os
-from unittest import mock
+from dataclasses import replace
 
 import torch
 
 import dada
-from dada.config import Base
+from dada.config import LOOKAHEAD, Base, ShortTraining
 from dada.data import load
 from torchrun_networks import Plain
 
@@ -104,9 +104,9 @@ def refused():
 
 
 def ahead():
-    steps = mock.patch.dict("dada.policy_search.lookahead.runs.STEPS", cpu=8)
-    with steps, mock.patch("dada.trials.short.LEAST_EPOCHS", 2):
-        return search("dada", lookahead=2.0, epochs=1)
+    few = ShortTraining(steps=8, least_epochs=2, most_images=500, steps_per_epoch=1)
+    settings = replace(LOOKAHEAD["cpu"], seconds=2.0, training=few)
+    return search("dada", lookahead=settings, epochs=1)
 
 
 def unequal_start():

@@ -220,7 +220,8 @@ def test_dada_compare_tracks(book, tmp_path, monkeypatch, capsys):
 
 def test_a_search_is_tracked_under_its_settings(book, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    line = "dada search digits --epochs 2 --batch-size 324 --out run --track mlflow,tensorboard"
+    line = "dada search digits --epochs 2 --batch-size 324 --lookahead 0 --out run "
+    line += "--track mlflow,tensorboard"
     monkeypatch.setattr(sys, "argv", line.split())
     with pytest.raises(SystemExit) as ended:
         main()

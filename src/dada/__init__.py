@@ -11,11 +11,12 @@ from dada import renamed
 
 if TYPE_CHECKING:
     from dada import ops
-    from dada.api import Result, Trained, search, train
-    from dada.comparison import Comparison, compare
+    from dada.api import compare, search, train
+    from dada.comparison import Comparison
     from dada.config import SearchConfig, TrainConfig
     from dada.policy import Policy, PolicyOp, SubPolicy
     from dada.policy.space import SearchSpace
+    from dada.results import Result, Trained
 
 __version__ = "0.1.0"
 
@@ -40,13 +41,13 @@ _MODULE_OF = {
     "Comparison": "dada.comparison",
     "Policy": "dada.policy",
     "PolicyOp": "dada.policy",
-    "Result": "dada.api",
+    "Result": "dada.results",
     "SearchConfig": "dada.config",
     "SearchSpace": "dada.policy.space",
     "SubPolicy": "dada.policy",
     "TrainConfig": "dada.config",
-    "Trained": "dada.api",
-    "compare": "dada.comparison",
+    "Trained": "dada.results",
+    "compare": "dada.api",
     "search": "dada.api",
     "train": "dada.api",
 }

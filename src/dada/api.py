@@ -1,48 +1,63 @@
-"""dada.search() and dada.train() as users call them."""
+"""dada.search(), dada.train() and dada.compare() as users call them: prepare, run, write."""
 
 from __future__ import annotations
 
 import copy
 import hashlib
-import json
 import os
-import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
-from typing import Any, TypeVar
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
+from typing import Any
 
-import torch
 from torch import nn
 
-from dada import models, recipes
-from dada.config import SearchConfig, TrainConfig, search_config, train_config
-from dada.data import Split, judged, load_with_base, split_off_validation
-from dada.engine import Ranks, fitting, joined, out_of_memory_named, resolve_device
+from dada import models
+from dada.comparison import (
+    METRICS,
+    Comparison,
+    ComparisonJob,
+    OnTrial,
+    PolicyLike,
+    named_policies,
+    run_comparison,
+    trials_of,
+)
+from dada.config import (
+    LookaheadConfig,
+    SearchConfig,
+    TrainConfig,
+    VerifyConfig,
+)
+from dada.data import Split, split_for_scoring, split_off_validation
+from dada.engine import joined, out_of_memory_named
 from dada.policy import Policy, baselines
-from dada.policy.space import SearchSpace
-from dada.policy_search.lookahead.shapes import OnRun, improved, with_fewer_steps
-from dada.policy_search.measure import measure
+from dada.policy_search import SearchJob, find_policy
+from dada.policy_search.lookahead import OnRun, with_fewer_steps
 from dada.policy_search.measure import try_step as searching_step
-from dada.policy_search.verify import OnTraining, budget_for, verify_searched
+from dada.policy_search.verify import OnTraining
+from dada.preparation import (
+    ImageSize,
+    OutPath,
+    as_typed,
+    lookahead_settings,
+    prepare,
+    search_settings,
+    seeds_of,
+    several_processes,
+    train_settings,
+    verify_settings,
+    wants_auto,
+    with_room,
+)
 from dada.report import save_samples, write_report
-from dada.runlog import RunLog, check_run_path, read_log, read_summary, read_weights
+from dada.results import Result, Trained, write_training
 from dada.training.loop import Job
 from dada.training.loop import train as run_training
 from dada.training.loop import try_step as training_step
-from dada.training.scores import Scores
+from dada.trials.runners import Setting, default_at_once
 
-Config = TypeVar("Config", SearchConfig, TrainConfig)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Result:
-    """The policy that was found, what was seen on the way, and where it was written."""
-
-    policy: Policy
-    history: list[dict[str, Any]]
-    seconds: float
-    out: Path | None = None
+OnEpoch = Callable[[dict[str, Any], int], None]
+"""(what was measured, epochs in all)"""
 
 
 def search(
@@ -52,16 +67,17 @@ def search(
     preset: str = "dada",
     *,
     recipe: str | None = None,
-    verify: bool = True,
+    verify: bool | VerifyConfig = True,
     verify_budget: float | None = None,
+    lookahead: float | LookaheadConfig | None = None,
     seed: int = 0,
-    out: str | os.PathLike[str] | None = None,
+    out: OutPath = None,
     resume: bool = False,
     device: str = "auto",
-    image_size: int | tuple[int, int] | None = None,
+    image_size: ImageSize = None,
     graph: bool = True,
     on_start: Callable[[Split, SearchConfig, str], None] | None = None,
-    on_epoch: Callable[[dict[str, Any], int], None] | None = None,
+    on_epoch: OnEpoch | None = None,
     on_lookahead: OnRun | None = None,
     on_training: OnTraining | None = None,
     **settings: Any,
@@ -69,136 +85,76 @@ def search(
     """Learn an augmentation policy for a data set.
 
     `train_data` is anything `dada.data.load` reads: a name, a folder, a dataset of (image, label),
-    or a pair of tensors. Without `val_data`, half of it is set aside to judge on. `model` is a
+    or a pair of tensors. Without `val_data`, half of it is set aside to validate on. `model` is a
     name, or a network of one's own that returns logits. `settings` are those of `SearchConfig`,
-    over those of the preset or of a recipe of the paper. With a `verify_budget` (seconds, roughly;
-    by default there is one on a GPU) and `verify`, short trainings then choose between the policy
-    found and the free ones: `result.policy.provenance["verification"]` says by how much it won.
+    over those of the preset or of a recipe of the paper. `lookahead` is in seconds, roughly. With a
+    `verify_budget` (seconds, roughly; by default there is one on a GPU) and `verify`, short
+    trainings then choose between the policy found and the free ones:
+    `result.policy.provenance["verification"]` says by how much it won. Both also take their
+    settings as a value, a `LookaheadConfig` or a `VerifyConfig`.
     """
-    if out is not None:
-        check_run_path(out, resume=resume)
-    target = resolve_device(device)
-    _check_seed(seed)
-    several = int(os.environ.get("WORLD_SIZE", "1")) > 1
-    # The paper's search is the paper's, without what came after it.
-    usual = preset == "dada" and recipe is None and not several
-    verify_budget = budget_for(verify_budget, target, usual=usual)
-    verifies = verify and verify_budget > 0
-    if verifies and several:
-        raise ValueError("`verify_budget` is for one process; leave it out under torchrun")
-    # Mistakes first: reading the data may take minutes.
-    chosen = None if recipe is None else recipes.named(recipe, wants="search")
-    wants_auto = _wants_auto(settings)
-    config = search_config(preset, **settings)
-    if chosen is not None:
-        assert chosen.search is not None
-        given = {name: value for name, value in settings.items() if value is not None}
-        config = replace(chosen.search, **given)
-    SearchSpace.of(config)
-    wanted = None if chosen is None and settings.get("base") is None else config.base
-    split, base = load_with_base(
-        train_data, wanted, val_data=val_data, image_size=image_size, seed=seed
-    )
+    asked = prepare("search", train_data, model, recipe, seed, device, image_size, out, resume)
+    auto = wants_auto(settings)
+    config = search_settings(asked, preset, lookahead, settings)
+    ahead = lookahead_settings(asked, config, lookahead)
+    verification = verify_settings(asked, config, verify, verify_budget)
+    split, base = asked.load(config.base, settings, val_data=val_data, seed=seed)
     config = replace(config, base=base)
-    if chosen is not None:
-        split = chosen.reduced(split, seed)
-    whole = split if split.val is None else None  # then chance decides who is in which half
-    if whole is not None:
+    if asked.recipe is not None:
+        split = asked.recipe.reduced(split, seed)
+    undivided = split if split.val is None else None
+    if undivided is not None:
         split = split_off_validation(split, config.val_fraction, seed)
-    network, name = _network(model or (chosen.model if chosen else None), split, target, seed)
-    if wants_auto:
-        config = _with_room(
-            config, lambda fit: searching_step(split, network, fit, target), split.image_size
+    network, name = asked.network(split), asked.model_name(split)
+    if auto:
+        config = with_room(
+            config, lambda fit: searching_step(split, network, fit, asked.device), split.image_size
         )
     # The search trains the network it is given; what comes after it begins with fresh ones.
-    pristine = copy.deepcopy(network) if isinstance(model, nn.Module) else None
-    shape = split.num_classes, split.channels, split.image_size
-    build = models.untrained(pristine or name, *shape)
-    config = with_fewer_steps(config, split, build, target)
+    pristine = copy.deepcopy(network) if isinstance(asked.model, nn.Module) else name
+    build = models.untrained(pristine, split.num_classes, split.channels, split.image_size)
+    config = with_fewer_steps(config, ahead, split, build, asked.device)
     if on_start is not None:
         on_start(split, config, name)
-    facts = _facts("search", train_data, image_size, split, name, seed, target)
-    facts["val_source"] = None if val_data is None else _typed(val_data)
-    facts |= {"recipe": recipe, "verify_budget": float(verify_budget) if verifies else None}
-    with joined(target) as ranks, out_of_memory_named(config.batch_size, split.image_size):
-        run = _open(out, resume, ranks, {**facts, "search": asdict(config)})
+    facts = asked.facts(split) | {
+        "val_source": None if val_data is None else as_typed(val_data),
+        "recipe": recipe,
+        "verify_budget": verification.seconds or None,
+        "search": asdict(config),
+    }
+    with joined(asked.device) as ranks, out_of_memory_named(config.batch_size, split.image_size):
+        run = asked.open_run(ranks, facts)
         if ranks.same(run is not None and run.finished):
-            path = Path(os.fspath(out or ""))
-            return Result(
-                policy=Policy.load(path),
-                history=read_log(path),
-                seconds=float(read_summary(path)["seconds"]),
-                out=path,
-            )
+            assert asked.path is not None
+            return Result.load(asked.path)
         if run is not None:
             save_samples(split, run.path)
-        found = measure(
-            split,
-            network,
-            config,
-            seed=seed,
-            device=target,
-            run=run,
+        job = SearchJob(
+            split=split,
+            undivided=undivided,
+            network=network,
+            build=build,
             model_name=name,
-            on_epoch=on_epoch if ranks.rank == 0 else None,
+            config=config,
+            lookahead=ahead,
+            verify=verification,
+            seed=seed,
+            device=asked.device,
+            run=run,
             graph=graph,
             ranks=ranks,
         )
-        policy, begun = found.policy, time.perf_counter()
-        if config.lookahead != 0:
-            policy = improved(
-                found,
-                split,
-                build,
-                config,
-                exchange=whole is not None,
-                seed=seed,
-                device=target,
-                run=run,
-                on_run=on_lookahead if ranks.rank == 0 else None,
-                graph=graph,
-                ranks=ranks,
-            )
-        searched, seconds = policy, found.seconds + time.perf_counter() - begun
-        if verifies:
-            verified = verify_searched(
-                split,
-                searched,
-                build,
-                config,
-                budget=verify_budget,
-                whole=whole,
-                seed=seed,
-                device=target,
-                run=run,
-                on_training=on_training,
-            )
-            policy, seconds = verified.policy, seconds + verified.seconds
+        speaks = ranks.rank == 0
+        found = find_policy(
+            job,
+            on_epoch=on_epoch if speaks else None,
+            on_lookahead=on_lookahead if speaks else None,
+            on_training=on_training,
+        )
         if run is not None:
-            if verifies:
-                run.save_text("searched.json", searched.to_json())
-            run.save_text("policy.json", policy.to_json())
-            run.finish({"seconds": round(seconds, 2)})
+            run.finish({"seconds": round(found.seconds, 2)})
             write_report(run.path)
-    return Result(
-        policy=policy,
-        history=found.history,
-        seconds=seconds,
-        out=None if out is None else Path(out),
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Trained:
-    """A trained network, how good it is, and where it was written."""
-
-    model: nn.Module
-    scores: Scores
-    history: list[dict[str, Any]]
-    seconds: float
-    images_per_second: float
-    classes: tuple[str, ...]
-    out: Path | None = None
+    return Result(policy=found.policy, history=found.history, seconds=found.seconds, out=asked.path)
 
 
 def train(
@@ -208,78 +164,72 @@ def train(
     *,
     recipe: str | None = None,
     seed: int = 0,
-    out: str | os.PathLike[str] | None = None,
+    out: OutPath = None,
     resume: bool = False,
     device: str = "auto",
-    image_size: int | tuple[int, int] | None = None,
+    image_size: ImageSize = None,
     graph: bool = True,
     on_start: Callable[[Split, TrainConfig, str], None] | None = None,
-    on_epoch: Callable[[dict[str, Any], int], None] | None = None,
+    on_epoch: OnEpoch | None = None,
     **settings: Any,
 ) -> Trained:
-    """Train a network under a policy, and judge it on images it has not seen.
+    """Train a network under a policy, and score it on images it has not seen.
 
-    Judged on the test images, else on the validation images, else on a fifth of the training
-    images that is set aside. `settings` are those of `TrainConfig`, over the defaults or over
-    those of a recipe of the paper.
+    Those are the test images, else the validation images, else a fifth of the training images that
+    is set aside. `settings` are those of `TrainConfig`, over the defaults or over those of a recipe
+    of the paper.
     """
-    if out is not None:
-        check_run_path(out, resume=resume)
-    target = resolve_device(device)
-    _check_seed(seed)
-    chosen = None if recipe is None else recipes.named(recipe, wants="train")
-    start = TrainConfig() if chosen is None or chosen.train is None else chosen.train
-    wants_auto = _wants_auto(settings)
-    config = train_config(start, **settings)
+    asked = prepare("train", data, model, recipe, seed, device, image_size, out, resume)
+    auto = wants_auto(settings)
+    config = train_settings(asked, settings)
     loaded = policy if isinstance(policy, Policy) else Policy.load(policy)
-    wanted = None if chosen is None and settings.get("base") is None else config.base
-    whole, base = load_with_base(data, wanted, image_size=image_size, seed=seed)
-    split, judge = judged(whole, seed)
+    whole, base = asked.load(config.base, settings, seed=seed)
+    split, unseen = split_for_scoring(whole, seed)
     name_of_policy = str(loaded.provenance.get("name"))
     config = replace(config, base=baselines.base_for(name_of_policy, base, split.image_size))
-    network, name = _network(model or (chosen.model if chosen else None), split, target, seed)
-    if wants_auto:
-        job = Job(
-            split=split,
-            model=network,
-            policy=loaded,
-            config=config,
-            seed=seed,
-            device=target,
-            judge=judge,
-        )
-        config = _with_room(
+    job = Job(
+        split=split,
+        model=asked.network(split),
+        policy=loaded,
+        config=config,
+        seed=seed,
+        device=asked.device,
+        judge=unseen,
+        graph=graph,
+    )
+    if auto:
+        config = with_room(
             config, lambda fit: training_step(replace(job, config=fit)), split.image_size
         )
+    name = asked.model_name(split)
     if on_start is not None:
         on_start(split, config, name)
-    facts = _facts("train", data, image_size, split, name, seed, target)
-    facts["policy"] = hashlib.sha256(loaded.to_json().encode()).hexdigest()
-    with joined(target) as ranks, out_of_memory_named(config.batch_size, split.image_size):
-        run = _open(out, resume, ranks, {**facts, "train": asdict(config)})
+    facts = asked.facts(split) | {
+        "policy": hashlib.sha256(loaded.to_json().encode()).hexdigest(),
+        "train": asdict(config),
+    }
+    with joined(asked.device) as ranks, out_of_memory_named(config.batch_size, split.image_size):
+        run = asked.open_run(ranks, facts)
         if ranks.same(run is not None and run.finished):
-            return _trained_before(Path(os.fspath(out or "")), network.to(target), split)
+            assert asked.path is not None
+            return Trained.load(asked.path, job.model.to(asked.device), split)
         if run is not None:
             run.save_text("policy.json", loaded.to_json())
         result = run_training(
             split,
-            network,
+            job.model,
             loaded,
             config,
             seed=seed,
-            device=target,
-            judge=judge,
+            device=asked.device,
+            judge=unseen,
             run=run,
             on_epoch=on_epoch if ranks.rank == 0 else None,
             graph=graph,
             ranks=ranks,
         )
         if run is not None:
-            run.save_weights("model.safetensors", result.model.state_dict())
-            run.save_text("model.json", _json(_about_model(name, split)))
-            run.save_text("scores.json", _json(asdict(result.scores)))
-            speed = {"images_per_second": round(result.images_per_second)}
-            run.finish({"seconds": round(result.seconds, 2), **speed})
+            write_training(run, result, name, split)
     return Trained(
         model=result.model,
         scores=result.scores,
@@ -287,113 +237,79 @@ def train(
         seconds=result.seconds,
         images_per_second=result.images_per_second,
         classes=split.classes,
-        out=None if out is None else Path(out),
+        out=asked.path,
     )
 
 
-def _trained_before(path: Path, network: nn.Module, split: Split) -> Trained:
-    """What a finished run has on disk."""
-    network.load_state_dict(read_weights(path / "model.safetensors"))
-    summary = read_summary(path)
-    return Trained(
-        model=network,
-        scores=Scores(**json.loads((path / "scores.json").read_text(encoding="utf-8"))),
-        history=read_log(path),
-        seconds=float(summary["seconds"]),
-        images_per_second=float(summary["images_per_second"]),
-        classes=split.classes,
-        out=path,
+DEFAULT_POLICIES = ("uniform", "trivialaugment", "cutout", "none")
+
+
+def compare(
+    data: Any = None,
+    policies: Sequence[PolicyLike] = DEFAULT_POLICIES,
+    *,
+    seeds: int | Sequence[int] = 3,
+    model: str | nn.Module | None = None,
+    recipe: str | None = None,
+    metric: str = "accuracy",
+    device: str = "auto",
+    image_size: ImageSize = None,
+    out: OutPath = None,
+    resume: bool = False,
+    graph: bool = True,
+    at_once: int | None = None,
+    on_start: Callable[[Split, str, int], None] | None = None,
+    on_trial: OnTrial | None = None,
+    **settings: Any,
+) -> Comparison:
+    """Train one network for every policy and seed, and say which policy is better.
+
+    `data` is anything `dada.data.load` reads; scores are of its test images, else of its validation
+    images, else of a fifth that is split off. `policies` are names, files, run directories or
+    `Policy` objects. `seeds` is how many, or which. `settings` are those of `TrainConfig`, over the
+    defaults or over a recipe's.
+
+    With `out`, every training that ends is written there, and `resume` continues from them.
+    `at_once` trainings run side by side; None lets the program decide. More than one on a CPU means
+    new processes, so a script has to keep its own calls under `if __name__ == "__main__":`.
+    """
+    asked = prepare("compare", data, model, recipe, 0, device, image_size, out, resume)
+    numbers = seeds_of(seeds)
+    if metric not in METRICS:
+        raise ValueError(f"`metric` should be one of {', '.join(METRICS)}, got {metric!r}")
+    if at_once is not None and at_once < 1:
+        raise ValueError(f"`at_once` should be 1 or more, got {at_once}")
+    auto = wants_auto(settings)
+    config = train_settings(asked, settings)
+    named = named_policies(policies)  # unknown names and broken files, before the data is read
+    if out is None and several_processes():
+        raise ValueError("under torchrun the processes meet in the run directory: give `out`")
+    # Everyone is scored on the same images, whatever the seed of the training.
+    whole, base = asked.load(config.base, settings, seed=0)
+    config = replace(config, base=base)
+    split, _ = split_for_scoring(whole, seed=0)
+    # A network that cannot be built, or gives no logits, is a mistake to find before any training.
+    replace(asked, seed=numbers[0], model=copy.deepcopy(asked.model)).network(split)
+    name = asked.model_name(split)
+    network = asked.model if isinstance(asked.model, nn.Module) else name
+    setting = Setting(split=split, model=network, device=asked.device, graph=graph)
+    trials = trials_of(named, config, numbers, split)
+    if auto:
+        job = setting.job(trials[0])
+        config = with_room(
+            config, lambda fit: training_step(replace(job, config=fit)), split.image_size
+        )
+        trials = trials_of(named, config, numbers, split)
+    if on_start is not None:
+        on_start(split, name, len(trials))
+    job_of_all = ComparisonJob(
+        setting=setting,
+        model_name=name,
+        trials=trials,
+        metric=metric,
+        at_once=at_once or default_at_once(asked.device, split.image_size),
+        out=asked.path,
+        resume=resume,
+        on_trial=on_trial,
     )
-
-
-def _open(
-    out: str | os.PathLike[str] | None, resume: bool, ranks: Ranks, facts: dict[str, Any]
-) -> RunLog | None:
-    """The run directory, which the first process alone writes to."""
-    if out is None or ranks.rank > 0:
-        return None
-    run = RunLog(out, resume=resume)
-    run.config(facts)
-    return run
-
-
-def _facts(
-    command: str,
-    source: Any,
-    image_size: int | tuple[int, int] | None,
-    split: Split,
-    model: str,
-    seed: int,
-    device: torch.device,
-) -> dict[str, Any]:
-    """What a run was asked, besides its settings; a resumed run must be asked the same."""
-    return {
-        "command": command,
-        "source": _typed(source),
-        "image_size": image_size,
-        "data": split.name,
-        "fingerprint": split.fingerprint,
-        "model": model,
-        "seed": seed,
-        "device": device.type,
-    }
-
-
-def _typed(source: Any) -> str | None:
-    """What a user would type for this data; None for a dataset or tensors."""
-    if source is None:
-        return "digits"
-    return os.fspath(source) if isinstance(source, str | os.PathLike) else None
-
-
-def _about_model(name: str, split: Split) -> dict[str, Any]:
-    """What one needs beside the weights to use them: the network, its classes and its input."""
-    mean, std = split.mean_std()
-    return {
-        "model": name,
-        "classes": split.classes,
-        "channels": split.channels,
-        "image_size": split.image_size,
-        "mean": mean,
-        "std": std,
-    }
-
-
-def _json(content: dict[str, Any]) -> str:
-    return json.dumps(content, indent=2) + "\n"
-
-
-def _wants_auto(settings: dict[str, Any]) -> bool:
-    """Whether the batch size is to be found; then the setting is left as it is until it is."""
-    if settings.get("batch_size") != "auto":
-        return False
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        raise ValueError("`batch_size='auto'` is for one process; under torchrun give a number")
-    settings["batch_size"] = None
-    return True
-
-
-def _with_room(
-    config: Config, attempt: Callable[[Config], None], image_size: tuple[int, int]
-) -> Config:
-    """The largest batch size up to the usual one with which a step fits on the card."""
-    with out_of_memory_named(1, image_size):
-        size = fitting(config.batch_size, lambda size: attempt(replace(config, batch_size=size)))
-    return replace(config, batch_size=size)
-
-
-def _check_seed(seed: int) -> None:
-    if not abs(seed) < 2**62:  # torch takes 64 bits
-        raise ValueError(f"`seed` should be smaller than 2^62, got {seed}")
-
-
-def _network(
-    model: str | nn.Module | None, split: Split, device: torch.device, seed: int
-) -> tuple[nn.Module, str]:
-    """A network for these images, and its name."""
-    if isinstance(model, nn.Module):
-        example = torch.zeros(2, split.channels, *split.image_size, device=device)
-        models.check_logits(model.to(device), example, split.num_classes)
-        return model, type(model).__name__
-    name = model or models.default_model(device.type, split.image_size)
-    return models.build(name, split.num_classes, split.channels, split.image_size, seed=seed), name
+    return run_comparison(job_of_all)

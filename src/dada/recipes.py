@@ -4,8 +4,8 @@
     recipe.model, recipe.train.epochs          # wrn40_2, 200
 
 `reduced_...` are the searches, on the stratified part of the data set that the paper searched on;
-the others train and judge a model. A recipe is settings only: the images come from whoever uses it,
-and nothing keeps one from using CIFAR's recipe on images of one's own.
+the others train and evaluate a model. A recipe is settings only: it may be used on
+other images than those it was made for.
 """
 
 from __future__ import annotations

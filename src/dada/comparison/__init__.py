@@ -1,232 +1,155 @@
 """Is this policy better than that one on this data? Policies x seeds, with intervals.
 
-trials.py      the trainings, and the ways to run them
-records.py     what is on disk of those that have ended
-statistics.py  means, intervals, paired differences, words
 result.py      Comparison and its file
 plot.py        the picture
-view.py        what a person sees in a terminal
+
+The trainings and their statistics are in dada.trials.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-import re
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import nn
-
-from dada import models, recipes
 from dada.comparison.plot import save_plot
 from dada.comparison.result import METRICS, Comparison, summarise
-from dada.config import TrainConfig, train_config
-from dada.data import Split, judged, load_with_base
-from dada.engine import Ranks, joined, resolve_device
+from dada.config import TrainConfig
+from dada.data import Split
+from dada.engine import Ranks, joined
 from dada.policy import Policy, baselines
-from dada.runlog import RunLog, check_run_path
+from dada.runlog import RunLog
 from dada.trials.records import Records
-from dada.trials.runners import Outcome, Setting, Trial, default_at_once, run_trials
+from dada.trials.runners import Setting, Trial, TrialScores, run_trials
 
-__all__ = ["Comparison", "compare", "split_names"]
-
-DEFAULT_POLICIES = ("uniform", "trivialaugment", "cutout", "none")
+__all__ = [
+    "METRICS",
+    "Comparison",
+    "ComparisonJob",
+    "OnTrial",
+    "named_policies",
+    "run_comparison",
+    "trials_of",
+]
 
 PolicyLike = str | os.PathLike[str] | Policy
+OnTrial = Callable[[Trial, TrialScores], None]
 
 
-def compare(
-    data: Any = None,
-    policies: Sequence[PolicyLike] = DEFAULT_POLICIES,
-    *,
-    seeds: int | Sequence[int] = 3,
-    model: str | nn.Module | None = None,
-    recipe: str | None = None,
-    metric: str = "accuracy",
-    device: str = "auto",
-    image_size: int | tuple[int, int] | None = None,
-    out: str | os.PathLike[str] | None = None,
-    resume: bool = False,
-    at_once: int | None = 1,
-    on_start: Callable[[Split, str, int], None] | None = None,
-    on_trial: Callable[[Trial, Outcome], None] | None = None,
-    **settings: Any,
-) -> Comparison:
-    """Train one network for every policy and seed, and say which policy is better.
+@dataclass(frozen=True, kw_only=True)
+class ComparisonJob:
+    """A comparison, ready to begin."""
 
-    `data` is anything `dada.data.load` reads. It is judged on its test images, else on its
-    validation images, else on a fifth that is split off. `policies` are names, files, run
-    directories or `Policy` objects. `seeds` is how many, or which. `settings` are those of
-    `TrainConfig`, over the defaults or over a recipe's.
+    setting: Setting
+    model_name: str
+    trials: Sequence[
+        Trial
+    ]  # seed by seed, so that an early stop has the same seeds of every policy
+    metric: str
+    at_once: int
+    out: Path | None
+    resume: bool
+    on_trial: OnTrial | None = None
 
-    With `out`, every training that ends is written there, and `resume` goes on from them.
-    `at_once` trainings run side by side; None is as many as there are cores. More than one on a
-    CPU means new processes, so a script has to keep its own calls under
-    `if __name__ == "__main__":`.
-    """
-    if out is not None:
-        check_run_path(out, resume=resume)
-    target = resolve_device(device)
-    numbers = _seeds(seeds)
-    if metric not in METRICS:
-        raise ValueError(f"`metric` should be one of {', '.join(METRICS)}, got {metric!r}")
-    if at_once is not None and at_once < 1:
-        raise ValueError(f"`at_once` should be 1 or more, got {at_once}")
-    chosen = None if recipe is None else recipes.named(recipe, wants="train")
-    start = TrainConfig() if chosen is None or chosen.train is None else chosen.train
-    config = train_config(start, **settings)
-    named = _named(policies)  # unknown names and broken files, before the data is read
-    if out is None and int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        raise ValueError("under torchrun the processes meet in the run directory: give `out`")
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        return tuple(dict.fromkeys(trial.seed for trial in self.trials))
 
-    # Everyone is judged on the same images, whatever the seed of the training.
-    wanted = None if chosen is None and settings.get("base") is None else config.base
-    whole, base = load_with_base(data, wanted, image_size=image_size, seed=0)
-    config = replace(config, base=base)
-    split, _ = judged(whole, seed=0)
-    network = model if model is not None else None if chosen is None else chosen.model
-    if network is None:
-        network = models.default_model(target.type, split.image_size)
-    setting = Setting(split=split, model=network, device=target)
-    _check_model(setting, numbers[0])
-    trials = _trials(named, config, numbers, split)
-    model_name = network if isinstance(network, str) else type(network).__name__
-    if on_start is not None:
-        on_start(split, model_name, len(trials))
-    if at_once is None:
-        at_once = default_at_once(target, split.image_size)
+    @property
+    def names(self) -> list[str]:
+        return list(dict.fromkeys(trial.name for trial in self.trials))
 
+    def facts(self) -> dict[str, Any]:
+        """What a run was asked; a resumed run must be asked the same."""
+        split, base = self.setting.split, asdict(self.trials[0].config.base)
+        by_name = {trial.name: trial for trial in self.trials}
+        return {
+            "command": "compare",
+            "data": split.name,
+            "fingerprint": split.fingerprint,
+            "model": self.model_name,
+            "metric": self.metric,
+            "seeds": list(self.seeds),
+            "policies": list(by_name),
+            "policy_hashes": [_hash(trial.policy) for trial in by_name.values()],
+            "cutouts": [trial.config.base.cutout for trial in by_name.values()],
+            "device": self.setting.device.type,
+            # The square differs among policies.
+            "train": asdict(self.trials[0].config)
+            | {"base": {k: v for k, v in base.items() if k != "cutout"}},
+        }
+
+
+def run_comparison(job: ComparisonJob) -> Comparison:
+    """Train every trial that is not on disk yet, and summarise all."""
     started = time.perf_counter()
-    with joined(target) as ranks:
-        run = _open(out, resume, ranks, trials, setting, model_name, metric)
-        if run is not None and ranks.same(run.finished):
-            return Comparison.load(run.path)
-        outcomes, taken_over = _outcomes(setting, trials, run, ranks, at_once, on_trial)
+    with joined(job.setting.device) as ranks:
+        # Under torchrun the first process makes the run directory, the others wait for that.
+        run = None
+        if job.out is not None and ranks.rank == 0:
+            run = RunLog(job.out, resume=job.resume)
+            run.config(job.facts())
+        if ranks.same(run is not None and run.finished):
+            assert job.out is not None
+            return replace(Comparison.load(job.out), out=job.out)
+        scores, seconds_before = _scores_of_all(job, ranks)
+        by_name = {
+            name: [scores[trial] for trial in job.trials if trial.name == name]
+            for name in job.names
+        }
         comparison = summarise(
-            {
-                name: [outcomes[trial] for trial in trials if trial.name == name]
-                for name in dict.fromkeys(trial.name for trial in trials)
-            },
-            data=split.name,
-            model=model_name,
-            metric=metric,
-            classes=split.classes,
-            seeds=numbers,
-            seconds=round(time.perf_counter() - started + taken_over, 2),
+            by_name,
+            data=job.setting.split.name,
+            model=job.model_name,
+            metric=job.metric,
+            classes=job.setting.split.classes,
+            seeds=job.seeds,
+            seconds=round(time.perf_counter() - started + seconds_before, 2),
+            out=job.out,
         )
-        if isinstance(run, RunLog):
+        if run is not None:
             run.save_text("comparison.json", comparison.to_json())
             save_plot(comparison, run.path / "comparison.png")
             run.finish({"seconds": comparison.seconds, "verdict": comparison.verdict})
     return comparison
 
 
-def split_names(text: str) -> list[str]:
-    """ "a,randaugment:2,0.5,b" -> the three names in it."""
-    found = re.findall(r"\s*(randaugment:[^,]*,[^,]*|[^,]+)", text)
-    return [name.strip() for name in found if name.strip()]
+def _scores_of_all(job: ComparisonJob, ranks: Ranks) -> tuple[dict[Trial, TrialScores], float]:
+    """Of every trial, and the seconds spent on those of an earlier session."""
+    found: dict[Trial, TrialScores] = {}
+    records = None if job.out is None else Records(job.out, job.names)
 
+    def ended(trial: Trial, scores: TrialScores) -> None:
+        found[trial] = scores
+        if job.on_trial is not None:
+            job.on_trial(trial, scores)
 
-class _Elsewhere:
-    """The run directory as a process sees it that did not make it."""
-
-    def __init__(self, path: Path) -> None:
-        self.path, self.finished = path, False
-
-
-def _open(
-    out: str | os.PathLike[str] | None,
-    resume: bool,
-    ranks: Ranks,
-    trials: Sequence[Trial],
-    setting: Setting,
-    model_name: str,
-    metric: str,
-) -> RunLog | _Elsewhere | None:
-    """The run directory. Under torchrun the first process makes it, the others wait for that."""
-    if out is None:
-        return None
-    if ranks.rank > 0:
-        return _Elsewhere(Path(out))
-    run = RunLog(out, resume=resume)
-    split = setting.split
-    by_name = {trial.name: trial for trial in trials}
-    run.config(
-        {
-            "command": "compare",
-            "data": split.name,
-            "fingerprint": split.fingerprint,
-            "model": model_name,
-            "metric": metric,
-            "seeds": list(dict.fromkeys(trial.seed for trial in trials)),
-            "policies": list(by_name),
-            "policy_hashes": [_hash(trial.policy) for trial in by_name.values()],
-            "cutouts": [trial.config.base.cutout for trial in by_name.values()],
-            "device": setting.device.type,
-            "train": asdict(trials[0].config) | {"base": _shared(trials)},
-        }
-    )
-    return run
-
-
-def _shared(trials: Sequence[Trial]) -> dict[str, Any]:
-    """What is done besides a policy, less the square that differs among them."""
-    return {k: v for k, v in asdict(trials[0].config.base).items() if k != "cutout"}
+    if records is not None:
+        earlier = [records.read(trial) for trial in job.trials] if ranks.rank == 0 else []
+        for trial, scores in zip(job.trials, ranks.same(earlier), strict=True):
+            if scores is not None:
+                ended(trial, scores)
+    seconds_before = sum(scores["seconds"] for scores in found.values())
+    left = [trial for trial in job.trials if trial not in found]
+    mine = left[ranks.rank :: ranks.world]
+    for trial, scores in run_trials(job.setting, mine, job.at_once):
+        if records is not None:
+            records.write(trial, scores)
+        ended(trial, scores)
+    if records is not None and ranks.world > 1:
+        found = records.wait_for(job.trials)
+    return found, seconds_before
 
 
 def _hash(policy: Policy) -> str:
     return hashlib.sha256(replace(policy, provenance={}).to_json().encode()).hexdigest()[:16]
 
 
-def _outcomes(
-    setting: Setting,
-    trials: Sequence[Trial],
-    run: RunLog | _Elsewhere | None,
-    ranks: Ranks,
-    at_once: int,
-    on_trial: Callable[[Trial, Outcome], None] | None,
-) -> tuple[dict[Trial, Outcome], float]:
-    """Of every trial, and the seconds spent on those of an earlier session."""
-    found: dict[Trial, Outcome] = {}
-    records = None
-    if run is not None:
-        records = Records(run.path, list(dict.fromkeys(trial.name for trial in trials)))
-        earlier = {trial: records.read(trial) for trial in trials} if ranks.rank == 0 else {}
-        done = ranks.same([i for i, trial in enumerate(trials) if earlier.get(trial) is not None])
-        for i in done:
-            found[trials[i]] = records.read(trials[i]) or {}
-            if on_trial is not None:
-                on_trial(trials[i], found[trials[i]])
-    taken_over = sum(outcome["seconds"] for outcome in found.values())
-    left = [trial for trial in trials if trial not in found]
-    for trial, outcome in run_trials(setting, left[ranks.rank :: ranks.world], at_once):
-        found[trial] = outcome
-        if records is not None:
-            records.write(trial, outcome)
-        if on_trial is not None:
-            on_trial(trial, outcome)
-    if records is not None and ranks.world > 1:
-        found = records.wait_for(trials)
-    return found, taken_over
-
-
-def _seeds(seeds: int | Sequence[int]) -> tuple[int, ...]:
-    numbers = tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds)
-    if not numbers:
-        raise ValueError("there should be one seed or more, got none")
-    if len(set(numbers)) < len(numbers):
-        raise ValueError(f"`seeds` should differ, got {', '.join(map(str, numbers))}")
-    if any(not 0 <= number < 2**62 for number in numbers):
-        raise ValueError(f"a seed should be in 0..2^62, got {', '.join(map(str, numbers))}")
-    return numbers
-
-
-def _named(policies: Sequence[PolicyLike]) -> dict[str, Policy]:
+def named_policies(policies: Sequence[PolicyLike]) -> dict[str, Policy]:
     """Name -> policy, in the order given."""
     named: dict[str, Policy] = {}
     for i, given in enumerate([policies] if isinstance(policies, str | Policy) else policies):
@@ -245,10 +168,10 @@ def _named(policies: Sequence[PolicyLike]) -> dict[str, Policy]:
     return named
 
 
-def _trials(
-    named: dict[str, Policy], config: TrainConfig, seeds: Sequence[int], split: Split
+def trials_of(
+    named: Mapping[str, Policy], config: TrainConfig, seeds: Sequence[int], split: Split
 ) -> list[Trial]:
-    """Seed by seed, so that an early stop has the same seeds of every policy."""
+    """Every policy with every seed; each has what is done to all images besides as its own."""
     settled: dict[str, tuple[Policy, TrainConfig]] = {}
     for given, policy in named.items():
         name = baselines.meant_for(given, split.name, split.image_size)
@@ -264,13 +187,3 @@ def _trials(
         for seed in seeds
         for name, (policy, own) in settled.items()
     ]
-
-
-def _check_model(setting: Setting, seed: int) -> None:
-    """A network that cannot be built, or gives no logits, before any training."""
-    network = setting.network(seed)
-    if isinstance(setting.model, nn.Module):  # one by name is checked when it is built
-        example = torch.zeros(2, setting.split.channels, *setting.split.image_size)
-        models.check_logits(
-            network.to(setting.device), example.to(setting.device), setting.split.num_classes
-        )

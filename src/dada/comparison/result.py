@@ -13,17 +13,15 @@ from typing import Any
 from dada.policy import baselines
 from dada.runlog import versions
 from dada.trials import statistics
+from dada.trials.runners import TrialScores
 from dada.trials.statistics import Difference, Interval
 
 FORMAT, VERSION = "dada-comparison", 1
 METRICS = ("accuracy", "balanced_accuracy")
 
-Outcome = Mapping[str, Any]
-"""What one training was judged at, as plain numbers: see `trials.runners.judgement`."""
-
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class PolicyScores:
     """One policy: percentages over the seeds, loss as it is."""
 
     name: str
@@ -43,7 +41,7 @@ class Comparison:
     data: str
     model: str
     metric: str
-    policies: tuple[Row, ...]
+    policies: tuple[PolicyScores, ...]
     differences: tuple[Difference, ...]
     verdict: str
     classes: tuple[str, ...]
@@ -51,8 +49,9 @@ class Comparison:
     images: int  # judged on
     seconds: float
     versions: Mapping[str, Any]
+    out: Path | None = None  # where it was written
 
-    def __getitem__(self, policy: str) -> Row:
+    def __getitem__(self, policy: str) -> PolicyScores:
         for row in self.policies:
             if row.name == policy:
                 return row
@@ -60,7 +59,8 @@ class Comparison:
         raise KeyError(f"no policy {policy!r} in this comparison; there are {known}")
 
     def to_json(self) -> str:
-        content = {"format": FORMAT, "version": VERSION, **_rounded(asdict(self))}
+        known = {name: value for name, value in asdict(self).items() if name != "out"}
+        content = {"format": FORMAT, "version": VERSION, **_rounded(known)}
         return json.dumps(content, indent=1, allow_nan=False) + "\n"
 
     @classmethod
@@ -78,7 +78,7 @@ class Comparison:
         if (version := content.pop("version", None)) != VERSION:
             raise ValueError(f"{file}: version {version!r}, this dada reads {VERSION}")
         try:
-            content["policies"] = tuple(Row(**_tuples(row)) for row in content["policies"])
+            content["policies"] = tuple(PolicyScores(**_tuples(row)) for row in content["policies"])
             content["differences"] = tuple(
                 Difference(**_tuples(entry)) for entry in content["differences"]
             )
@@ -88,7 +88,7 @@ class Comparison:
 
 
 def summarise(
-    outcomes: Mapping[str, Sequence[Outcome]],
+    scores_by_name: Mapping[str, Sequence[TrialScores]],
     *,
     data: str,
     model: str,
@@ -96,19 +96,22 @@ def summarise(
     classes: Sequence[str],
     seeds: Sequence[int],
     seconds: float,
+    out: Path | None = None,
 ) -> Comparison:
-    """The comparison, from the outcomes of every policy by seed."""
-    images = next(iter(outcomes.values()))[0]["images"]
+    """The comparison, from the scores of every policy by seed."""
+    images = next(iter(scores_by_name.values()))[0]["images"]
     resolution = 100 / images
-    scores = {name: [100 * done[metric] for done in each] for name, each in outcomes.items()}
-    free = [name for name in outcomes if baselines.is_free(name)]
+    scores = {name: [100 * done[metric] for done in each] for name, each in scores_by_name.items()}
+    free = [name for name in scores_by_name if baselines.is_free(name)]
     found = statistics.differences(scores, free, resolution=resolution)
     best = max(free, key=lambda name: statistics.mean(scores[name]), default=None)
     return Comparison(
         data=data,
         model=model,
         metric=metric,
-        policies=tuple(_row(name, scores[name], each) for name, each in outcomes.items()),
+        policies=tuple(
+            _of_policy(name, scores[name], each) for name, each in scores_by_name.items()
+        ),
         differences=tuple(found),
         verdict=statistics.verdict(found, free, best),
         classes=tuple(classes),
@@ -116,10 +119,11 @@ def summarise(
         images=images,
         seconds=seconds,
         versions=versions(),
+        out=out,
     )
 
 
-def _row(name: str, scores: Sequence[float], each: Sequence[Outcome]) -> Row:
+def _of_policy(name: str, scores: Sequence[float], each: Sequence[TrialScores]) -> PolicyScores:
     def percent(key: str) -> float | None:
         values = [done[key] for done in each]
         return None if None in values else 100 * statistics.mean(values)
@@ -130,7 +134,7 @@ def _row(name: str, scores: Sequence[float], each: Sequence[Outcome]) -> Row:
     assert balanced is not None
     ends = statistics.interval(scores)
     by_class = zip(*(done["class_error_C"] for done in each), strict=True)
-    return Row(
+    return PolicyScores(
         name=name,
         mean=statistics.mean(scores),
         interval=None if ends is None else (max(0.0, ends[0]), min(100.0, ends[1])),

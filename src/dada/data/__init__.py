@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dada.data.images import IMAGE_EXTENSIONS, ImagePlan
+from dada.data.images import IMAGE_EXTENSIONS, Preprocessing
 from dada.data.parts import (
     Batch,
     DatasetPart,
@@ -13,7 +13,7 @@ from dada.data.parts import (
     resized_crops,
 )
 from dada.data.sources import READERS, load, load_with_base
-from dada.data.split import IN_MEMORY_LIMIT, Split, judged, reduce, split_off_validation
+from dada.data.split import IN_MEMORY_LIMIT, Split, reduce, split_for_scoring, split_off_validation
 
 __all__ = [
     "IMAGE_EXTENSIONS",
@@ -22,15 +22,15 @@ __all__ = [
     "Batch",
     "DatasetPart",
     "FilePart",
-    "ImagePlan",
     "Part",
+    "Preprocessing",
     "Split",
     "TensorPart",
     "batches",
-    "judged",
     "load",
     "load_with_base",
     "reduce",
     "resized_crops",
+    "split_for_scoring",
     "split_off_validation",
 ]

@@ -15,16 +15,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dada.data.images import to_uint8
-from dada.data.raw import RawArrays, RawPart, RawSplit
+from dada.data.raw import PART_NAMES, RawArrays, RawPart, RawSplit
 
-_PART_WORDS = {
-    "train": "train",
-    "training": "train",
-    "val": "val",
-    "valid": "val",
-    "validation": "val",
-    "test": "test",
-}
 _IMAGE_WORDS = ("images", "image", "x", "data")
 _LABEL_WORDS = ("labels", "label", "y", "targets", "target")
 
@@ -105,7 +97,7 @@ def from_npz(path: str) -> RawSplit:
     found: dict[tuple[str, str], str] = {}
     for key in arrays:
         words = key.lower().replace("-", "_").split("_")
-        part = next((_PART_WORDS[word] for word in words if word in _PART_WORDS), "train")
+        part = next((PART_NAMES[word] for word in words if word in PART_NAMES), "train")
         for kind, names in (("images", _IMAGE_WORDS), ("labels", _LABEL_WORDS)):
             if any(word in names for word in words):
                 if (part, kind) in found:

@@ -9,17 +9,8 @@ from pathlib import Path
 import torch
 
 from dada.data.images import IMAGE_EXTENSIONS
-from dada.data.raw import RawFiles, RawPart, RawSplit
-
-PART_FOLDERS = {
-    "train": "train",
-    "training": "train",
-    "val": "val",
-    "valid": "val",
-    "validation": "val",
-    "test": "test",
-    "testing": "test",
-}
+from dada.data.raw import PART_NAMES, RawFiles, RawPart, RawSplit
+from dada.data.split import listed
 
 
 def from_folder(root: str) -> RawSplit:
@@ -35,7 +26,7 @@ def from_folder(root: str) -> RawSplit:
         if unknown:
             raise ValueError(
                 f"{part_folders[part]}: class {unknown[0]!r} is not among the training classes "
-                f"({', '.join(classes[:8])}{', ...' if len(classes) > 8 else ''})"
+                f"({listed(classes)})"
             )
         parts[part] = _labelled(files, classes, root)
     return RawSplit(parts=parts, name=Path(root).resolve().name, where=root, classes=classes)
@@ -121,9 +112,9 @@ def from_csv(path: str) -> RawSplit:
 
 def _row_part(row: dict[str, str], where: str) -> str:
     word = (row.get("split") or "train").strip().lower()
-    if word not in PART_FOLDERS:
+    if word not in PART_NAMES:
         raise ValueError(f"{where}: split must be train, val or test, but is {word!r}")
-    return PART_FOLDERS[word]
+    return PART_NAMES[word]
 
 
 def _row(row: dict[str, str], base: str, where: str) -> tuple[str, str, str]:
@@ -154,7 +145,7 @@ def _part_folders(root: str) -> dict[str, str]:
     a part holds folders of classes, a class holds images."""
     parts: dict[str, str] = {}
     for folder in _subfolders(root):
-        part = PART_FOLDERS.get(os.path.basename(folder).lower())
+        part = PART_NAMES.get(os.path.basename(folder).lower())
         if part is None or not _subfolders(folder) or _has_images(folder):
             continue
         if part in parts:

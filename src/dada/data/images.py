@@ -1,4 +1,4 @@
-"""One image file, or one image of a Python dataset, made into 8-bit pixels of a planned shape.
+"""One image file, or one image of a Python dataset, converted to 8-bit pixels of a given shape.
 
 Legend: C channels, H height, W width. Everything passes through Pillow, so a folder, a Hugging
 Face column and a list of arrays are converted by the same code and mean the same.
@@ -7,6 +7,8 @@ Face column and a list of arrays are converted by the same code and mean the sam
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,22 +30,22 @@ _RESAMPLE = Image.Resampling.BICUBIC
 
 
 @dataclass(frozen=True, kw_only=True)
-class Seen:
-    """What one look at an image tells: enough to plan for a whole data set."""
+class ImageInfo:
+    """What is read of an image to choose the preprocessing of a whole data set."""
 
     size: tuple[int, int]
     """(H, W), upright."""
     grey: bool
     conversion: str | None = None
-    """The words of a note to the user when the pixels cannot be taken as they are."""
+    """Text of a note to the user when the pixels have to be converted."""
     peak: int = 0
     """Largest value of an image deeper than 8 bits, else 0."""
     count: int = 1
-    """How many images this look speaks for (an array of many is looked at once)."""
+    """How many images this describes (an array of many is described once)."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class ImagePlan:
+class Preprocessing:
     """How every image of a data set becomes uint8 pixels of one shape."""
 
     size: tuple[int, int]
@@ -84,6 +86,13 @@ class ImagePlan:
         height, width = self.size
         return int(2 * width / self.margin), int(2 * height / self.margin)
 
+    @property
+    def identity(self) -> str:
+        """Its part of a data set's fingerprint. Fixed, for run directories hold fingerprints."""
+        named = ("size", "channels", "white_level", "margin")
+        fields = ", ".join(f"{name}={getattr(self, name)!r}" for name in named)
+        return f"ImagePlan({fields})"
+
     def _right_mode(self, image: Image.Image) -> Image.Image:
         image = to_eight_bits(image, self.white_level)
         mode = "L" if self.channels == 1 else "RGB"
@@ -92,45 +101,43 @@ class ImagePlan:
 
 def open_file(path: str, *, draft: tuple[int, int] | None = None) -> Image.Image:
     """Open, decode and turn upright one image file; ValueError names a file that is not one."""
-    try:
-        with Image.open(path) as image:
-            if draft is not None and image.format == "JPEG":
-                image.draft(None, draft)
-            image.load()
-            return ImageOps.exif_transpose(image)
-    except FileNotFoundError:
-        raise ValueError(f"{path}: no such image file") from None
-    except Exception as problem:  # damaged files make Pillow raise anything, from struct to zlib
-        raise ValueError(_not_an_image(path, problem)) from problem
+    with _errors_naming(path), Image.open(path) as image:
+        if draft is not None and image.format == "JPEG":
+            image.draft(None, draft)
+        image.load()
+        return ImageOps.exif_transpose(image)
 
 
-def look_at_file(path: str) -> Seen:
+def file_info(path: str) -> ImageInfo:
     """Read the header only (all pixels only when deeper than 8 bits)."""
+    with _errors_naming(path), Image.open(path) as image:
+        # A PNG's late EXIF block would force a full decode; only a JPEG's, WebP's or TIFF's
+        # orientation is common enough to look for here (decoding turns all of them upright).
+        early = image.format != "PNG" or "exif" in image.info
+        turned = early and image.getexif().get(0x0112) in (5, 6, 7, 8)
+        return image_info(image, turned=turned)
+
+
+@contextmanager
+def _errors_naming(path: str) -> Iterator[None]:
+    """Every error as a ValueError that names the file."""
     try:
-        with Image.open(path) as image:
-            # A PNG's late EXIF block would force a full decode; only a JPEG's, WebP's or TIFF's
-            # orientation is common enough to look for here (decoding turns all of them upright).
-            early = image.format != "PNG" or "exif" in image.info
-            turned = early and image.getexif().get(0x0112) in (5, 6, 7, 8)
-            return look_at(image, turned=turned)
+        yield
     except FileNotFoundError:
         raise ValueError(f"{path}: no such image file") from None
     except Exception as problem:  # damaged files make Pillow raise anything, from struct to zlib
-        raise ValueError(_not_an_image(path, problem)) from problem
+        size = os.path.getsize(path) if os.path.exists(path) else 0
+        reason = "the file is empty" if size == 0 else str(problem).split(" '")[0].split(" <")[0]
+        message = f"{path}: cannot be read as an image ({reason}); repair or remove it"
+        raise ValueError(message) from problem
 
 
-def _not_an_image(path: str, problem: BaseException) -> str:
-    size = os.path.getsize(path) if os.path.exists(path) else 0
-    reason = "the file is empty" if size == 0 else str(problem).split(" '")[0].split(" <")[0]
-    return f"{path}: cannot be read as an image ({reason}); repair or remove it"
-
-
-def look_at(image: Image.Image, *, turned: bool = False) -> Seen:
-    """What must be known of an image before a plan is made."""
+def image_info(image: Image.Image, *, turned: bool = False) -> ImageInfo:
+    """What must be known of an image before the preprocessing is chosen."""
     size = (image.width, image.height) if turned else (image.height, image.width)
     deep = _is_deep(image)
     peak = int(np.asarray(image).max()) if deep and image.mode != "F" else 0
-    return Seen(size=size, grey=_is_grey(image), conversion=_conversion(image), peak=peak)
+    return ImageInfo(size=size, grey=_is_grey(image), conversion=_conversion(image), peak=peak)
 
 
 def _is_deep(image: Image.Image) -> bool:
@@ -191,11 +198,11 @@ def _deep_to_eight_bits(image: Image.Image, white_level: int) -> Image.Image:
 
 
 def white_level(peak: int) -> int:
-    """The white of images whose largest value is `peak`.
+    """The white level of images whose largest value is `peak`.
 
     Scanners and microscopes store 10, 12 or 14 bits in 16-bit files. Taking 65535 for white would
-    leave 12-bit data 15 grey levels, so white is the top of the smallest usual depth that holds
-    every value seen.
+    leave 12-bit data 15 grey levels, so white is the largest value of the smallest usual depth that
+    holds every value.
     """
     return next(2**bits - 1 for bits in _BIT_DEPTHS if peak < 2**bits or bits == 16)
 
@@ -232,7 +239,7 @@ def from_item(item: Any, where: str) -> Image.Image:
 
 
 def to_uint8(array: NDArray[Any], where: str, white: int = 65535) -> NDArray[np.uint8]:
-    """Pixels of any usual dtype as uint8; ValueError says what does not fit and how to mend it.
+    """Pixels of any usual dtype as uint8; ValueError says what does not fit and how to fix it.
 
     `white` is the uint16 value that becomes 255.
     """

@@ -20,8 +20,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dada.data.images import ImagePlan, from_item, open_file
-from dada.engine import ALONE, Ranks, to_device, used_here
+from dada.data.images import Preprocessing, from_item, open_file
+from dada.engine import ALONE, Ranks, record_use, to_device
 
 _CPU = torch.device("cpu")
 
@@ -62,7 +62,7 @@ class Part(Protocol):
         ...
 
     def digest(self) -> bytes:
-        """sha256 of what makes this part this part: labels, and pixels or file names and sizes."""
+        """sha256 of labels, and of pixels or of file names and sizes."""
         ...
 
 
@@ -122,10 +122,10 @@ class TensorPart:
 
 @dataclass(frozen=True, kw_only=True)
 class _LazyPart:
-    """What file and dataset parts share: a plan, labels, and decoding on request."""
+    """What file and dataset parts share: preprocessing, labels, and decoding on request."""
 
     labels_N: Tensor
-    plan: ImagePlan
+    preprocessing: Preprocessing
     groups_N: Tensor | None = None
     device: torch.device = _CPU
 
@@ -134,11 +134,11 @@ class _LazyPart:
 
     @property
     def channels(self) -> int:
-        return self.plan.channels
+        return self.preprocessing.channels
 
     @property
     def image_size(self) -> tuple[int, int]:
-        return self.plan.size
+        return self.preprocessing.size
 
     def _decode(self, positions: list[int]) -> NDArray[np.uint8]:
         raise NotImplementedError
@@ -170,12 +170,12 @@ class FilePart(_LazyPart):
     """File names are remembered relative to it, so a moved folder keeps its fingerprint."""
 
     def _decode(self, positions: list[int]) -> NDArray[np.uint8]:
-        draft = self.plan.draft_size()
+        draft = self.preprocessing.draft_size()
 
         def decode(position: int) -> NDArray[np.uint8]:
             path = self.paths[position]
             with _naming(path):
-                return self.plan.pixels(open_file(path, draft=draft))
+                return self.preprocessing.pixels(open_file(path, draft=draft))
 
         return self._stack(decode, positions)
 
@@ -209,7 +209,7 @@ class FilePart(_LazyPart):
             with _naming(path):
                 image = open_file(path)
                 box = _crop_box(image.width, image.height, draws_B10x4[row], scale, ratio)
-                return self.plan.crop(image, box)
+                return self.preprocessing.crop(image, box)
 
         return self._to_device(self._stack(decode, list(range(len(positions)))), index_B)
 
@@ -225,7 +225,7 @@ class FilePart(_LazyPart):
         return replace(self, labels_N=labels_N)
 
     def digest(self) -> bytes:
-        hasher = hashlib.sha256(repr(self.plan).encode())
+        hasher = hashlib.sha256(self.preprocessing.identity.encode())
         hasher.update(self.labels_N.numpy().tobytes())
         for path in self.paths:
             name = path.removeprefix(self.root).replace(os.sep, "/").lstrip("/")
@@ -251,7 +251,7 @@ class DatasetPart(_LazyPart):
             item = int(self.items_N[position])
             where = f"{self.where}[{item}]"
             with _naming(where):
-                out[row] = self.plan.pixels(from_item(self.dataset[item][0], where))
+                out[row] = self.preprocessing.pixels(from_item(self.dataset[item][0], where))
         return out
 
     def to(self, device: torch.device | str) -> DatasetPart:
@@ -265,10 +265,10 @@ class DatasetPart(_LazyPart):
         return replace(self, labels_N=labels_N)
 
     def digest(self) -> bytes:
-        hasher = hashlib.sha256(repr(self.plan).encode())
+        hasher = hashlib.sha256(self.preprocessing.identity.encode())
         hasher.update(self.labels_N.numpy().tobytes())
         hasher.update(self.items_N.numpy().tobytes())
-        # A dataset has neither file names nor sizes: 64 images spread over it stand for the rest.
+        # A dataset has neither file names nor sizes: 64 images spread over it represent the rest.
         probe = np.linspace(0, len(self) - 1, num=min(len(self), 64)).astype(int)
         hasher.update(self._decode(probe.tolist()).tobytes())
         return hasher.digest()
@@ -309,12 +309,12 @@ def _read_ahead(
         for index_B in index_batches:
             waiting.append(reader.submit(read, index_B))
             if len(waiting) > ahead:
-                yield used_here(waiting.pop(0).result())
-        yield from (used_here(future.result()) for future in waiting)
+                yield record_use(waiting.pop(0).result())
+        yield from (record_use(future.result()) for future in waiting)
 
 
 def pool() -> ThreadPoolExecutor:
-    """The decoding threads of this process; Pillow lets go of the interpreter while it decodes."""
+    """The decoding threads of this process; Pillow releases the GIL while it decodes."""
     return _pool(os.getpid())  # threads do not survive a fork
 
 
@@ -325,7 +325,7 @@ def _pool(process: int) -> ThreadPoolExecutor:
 
 @contextmanager
 def _naming(where: str) -> Iterator[None]:
-    """Puts the file in front of an error from inside its conversion, unless it is there."""
+    """Prefixes an error of a conversion with the file, unless it names the file already."""
     try:
         yield
     except ValueError as problem:

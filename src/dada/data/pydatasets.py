@@ -16,9 +16,9 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from dada.data.images import ImagePlan, Seen, from_item, look_at
+from dada.data.images import ImageInfo, Preprocessing, from_item, image_info
 from dada.data.parts import DatasetPart, Part, TensorPart
-from dada.data.raw import LOOK_AT_ALL, RawPart, RawSplit, positions_to_look_at
+from dada.data.raw import INSPECT_ALL, PART_NAMES, RawPart, RawSplit, positions_to_inspect
 from dada.data.split import IN_MEMORY_LIMIT
 
 
@@ -28,7 +28,7 @@ class RawDataset:
 
     dataset: Any
     labels_N: Tensor
-    seen: tuple[Seen, ...]
+    infos: tuple[ImageInfo, ...]
     kept: tuple[Image.Image, ...] | None
     """All its images, when they fit in memory."""
     where: str
@@ -37,18 +37,18 @@ class RawDataset:
     def __len__(self) -> int:
         return len(self.labels_N)
 
-    def look(self, generator: torch.Generator) -> list[Seen]:
-        return list(self.seen)
+    def inspect(self, generator: torch.Generator) -> list[ImageInfo]:
+        return list(self.infos)
 
-    def realise(self, plan: ImagePlan, labels_N: Tensor, in_memory: bool) -> Part:
+    def convert(self, preprocessing: Preprocessing, labels_N: Tensor, in_memory: bool) -> Part:
         if in_memory and self.kept is not None:
-            images_NCHW = np.stack([plan.pixels(image) for image in self.kept])
+            images_NCHW = np.stack([preprocessing.pixels(image) for image in self.kept])
             return TensorPart(torch.from_numpy(images_NCHW), labels_N)
         part = DatasetPart(
             dataset=self.dataset,
             items_N=torch.arange(len(self)),
             labels_N=labels_N,
-            plan=plan,
+            preprocessing=preprocessing,
             where=self.where,
         )
         return part.load() if in_memory else part
@@ -60,8 +60,8 @@ def from_dataset(dataset: Any, seed: int) -> RawSplit:
     classes = getattr(dataset, "classes", None)
     named = isinstance(classes, Sequence) and not isinstance(classes, str) and len(classes) > 0
     random_note = (
-        f"{where} gives another image each time it is asked (a random transform?); each is read "
-        "once and kept so: better pass it without augmentation"
+        f"{where} returns another image each time it is indexed (a random transform?); each is "
+        "read once and kept: better pass it without augmentation"
     )
     return RawSplit(
         parts={"train": _read(dataset, where, seed)},
@@ -85,20 +85,24 @@ def _read(dataset: Any, where: str, seed: int) -> RawDataset:
         ) from None
     if count == 0:
         raise ValueError(f"{where}: the dataset is empty")
-    listed = _listed_labels(dataset, count) if count > LOOK_AT_ALL else None
+    listed = _listed_labels(dataset, count) if count > INSPECT_ALL else None
     if listed is not None:
-        positions = positions_to_look_at(count, torch.Generator().manual_seed(seed))
+        positions = positions_to_inspect(count, torch.Generator().manual_seed(seed))
         items = [_item(dataset, position, where) for position in positions]
         if all(label == listed[p] for p, (_, label) in zip(positions, items, strict=True)):
-            seen = tuple(look_at(image) for image, _ in items)
+            infos = [image_info(image) for image, _ in items]
             return RawDataset(
-                dataset=dataset, labels_N=torch.tensor(listed), seen=seen, kept=None, where=where
+                dataset=dataset,
+                labels_N=torch.tensor(listed),
+                infos=tuple(infos),
+                kept=None,
+                where=where,
             )
-    looks, labels, kept = [], [], []
+    infos, labels, kept = [], [], []
     held = 0
     for position in range(count):
         image, label = _item(dataset, position, where)
-        looks.append(look_at(image))
+        infos.append(image_info(image))
         labels.append(label)
         held += image.width * image.height * len(image.getbands())
         if held <= IN_MEMORY_LIMIT:
@@ -108,7 +112,7 @@ def _read(dataset: Any, where: str, seed: int) -> RawDataset:
     return RawDataset(
         dataset=dataset,
         labels_N=torch.tensor(labels),
-        seen=tuple(looks),
+        infos=tuple(infos),
         kept=tuple(kept) if len(kept) == count else None,
         where=where,
     )
@@ -118,7 +122,7 @@ def _item(dataset: Any, position: int, where: str) -> tuple[Image.Image, int]:
     where = f"{where}[{position}]"
     item = dataset[position]
     if not isinstance(item, tuple | list) or len(item) != 2:
-        got = f"{len(item)} things" if isinstance(item, tuple | list) else type(item).__name__
+        got = f"{len(item)} values" if isinstance(item, tuple | list) else type(item).__name__
         raise ValueError(f"{where}: an item must be (image, label), but got {got}")
     image = from_item(item[0], where)
     image.load()  # now, while the dataset's file is surely open
@@ -151,7 +155,7 @@ def _is_random(dataset: Any) -> bool:
     try:
         first, second = (from_item(dataset[0][0], "") for _ in range(2))
     except (ValueError, TypeError, KeyError, IndexError):
-        return False  # reading it in earnest will say what is wrong
+        return False  # `_read` will report what is wrong
     return first.size != second.size or first.tobytes() != second.tobytes()
 
 
@@ -257,11 +261,10 @@ def from_hugging_face(name: str, seed: int) -> RawSplit:
 def hugging_face_parts(loaded: Any, name: str, seed: int) -> RawSplit:
     """A DatasetDict (or one Dataset) with an image column and a column of class labels."""
     tables = dict(loaded) if isinstance(loaded, dict) else {"train": loaded}
-    words = {"train": "train", "validation": "val", "val": "val", "valid": "val", "test": "test"}
     parts: dict[str, RawPart] = {}
     classes: tuple[str, ...] | None = None
     for split, table in tables.items():
-        part = words.get(str(split))
+        part = PART_NAMES.get(str(split))
         if part is None or part in parts:
             continue
         columns = _HuggingFaceColumns(table, f"hf:{name}")
@@ -273,7 +276,7 @@ def hugging_face_parts(loaded: Any, name: str, seed: int) -> RawSplit:
 
 
 class _HuggingFaceColumns:
-    """A Hugging Face table seen as (image, label) items."""
+    """A Hugging Face table as (image, label) items."""
 
     def __init__(self, table: Any, where: str) -> None:
         kinds = {column: type(feature).__name__ for column, feature in table.features.items()}

@@ -1,6 +1,6 @@
-"""From what a reader found to a Split: look at the images, make one plan, carry it out.
+"""From what a reader found to a Split: inspect the images, choose the preprocessing, apply it.
 
-A reader (folder, archive, array, dataset) returns a RawSplit. All parts are looked at together, so
+A reader (folder, archive, array, dataset) returns a RawSplit. All parts are inspected together, so
 that training, validation and test images get the same shape, channels and grey scale.
 
 Legend: N images, C channels, H height, W width.
@@ -8,6 +8,7 @@ Legend: N images, C channels, H height, W width.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -19,21 +20,32 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from dada.data.images import ImagePlan, Seen, look_at_file, to_uint8, white_level
+from dada.data.images import ImageInfo, Preprocessing, file_info, to_uint8, white_level
 from dada.data.parts import FilePart, Part, TensorPart, pool
-from dada.data.split import IN_MEMORY_LIMIT, Split
+from dada.data.split import IN_MEMORY_LIMIT, Split, listed
 
 InMemory = bool | Literal["auto"]
 
 SIZE_CAP = 224
 """Files are not decoded larger than this on the shorter side unless the user names a size."""
-LOOK_AT_ALL = 20_000
-"""Sets up to this size are looked at image by image; of larger ones a sample is."""
-SAMPLE = 2_000
+INSPECT_ALL = 20_000
+"""Data sets up to this size are inspected image by image, larger ones by a sample."""
+INSPECT_SAMPLE = 2_000
+
+PART_NAMES = {
+    "train": "train",
+    "training": "train",
+    "val": "val",
+    "valid": "val",
+    "validation": "val",
+    "test": "test",
+    "testing": "test",
+}
+"""What folders, columns, keys and splits call a part -> its name here."""
 
 
 class RawPart(Protocol):
-    """Images as they lie at their source, with labels."""
+    """Images as their source holds them, with labels."""
 
     @property
     def labels_N(self) -> Tensor: ...
@@ -43,8 +55,8 @@ class RawPart(Protocol):
         ...
 
     def __len__(self) -> int: ...
-    def look(self, generator: torch.Generator) -> list[Seen]: ...
-    def realise(self, plan: ImagePlan, labels_N: Tensor, in_memory: bool) -> Part: ...
+    def inspect(self, generator: torch.Generator) -> list[ImageInfo]: ...
+    def convert(self, preprocessing: Preprocessing, labels_N: Tensor, in_memory: bool) -> Part: ...
 
 
 @dataclass(kw_only=True)
@@ -79,15 +91,15 @@ class RawFiles:
     def __len__(self) -> int:
         return len(self.paths)
 
-    def look(self, generator: torch.Generator) -> list[Seen]:
-        chosen = [self.paths[i] for i in positions_to_look_at(len(self), generator)]
-        return list(pool().map(look_at_file, chosen))
+    def inspect(self, generator: torch.Generator) -> list[ImageInfo]:
+        chosen = [self.paths[i] for i in positions_to_inspect(len(self), generator)]
+        return list(pool().map(file_info, chosen))
 
-    def realise(self, plan: ImagePlan, labels_N: Tensor, in_memory: bool) -> Part:
+    def convert(self, preprocessing: Preprocessing, labels_N: Tensor, in_memory: bool) -> Part:
         part = FilePart(
             paths=self.paths,
             labels_N=labels_N,
-            plan=plan,
+            preprocessing=preprocessing,
             groups_N=self.groups_N,
             root=self.root,
         )
@@ -105,11 +117,11 @@ class RawArrays:
     def __len__(self) -> int:
         return len(self.images_NCHW)
 
-    def look(self, generator: torch.Generator) -> list[Seen]:
+    def inspect(self, generator: torch.Generator) -> list[ImageInfo]:
         count, channels, height, width = self.images_NCHW.shape
         deep = self.images_NCHW.dtype == np.uint16
         return [
-            Seen(
+            ImageInfo(
                 size=(height, width),
                 grey=channels == 1,
                 conversion="16-bit, scaled to 8 bits" if deep else None,
@@ -118,29 +130,31 @@ class RawArrays:
             )
         ]
 
-    def realise(self, plan: ImagePlan, labels_N: Tensor, in_memory: bool) -> Part:
-        images_NCHW = to_uint8(self.images_NCHW, "images", plan.white_level)
-        if images_NCHW.shape[2:] != plan.size:
+    def convert(self, preprocessing: Preprocessing, labels_N: Tensor, in_memory: bool) -> Part:
+        images_NCHW = to_uint8(self.images_NCHW, "images", preprocessing.white_level)
+        if images_NCHW.shape[2:] != preprocessing.size:
             images_NHWC = images_NCHW.transpose(0, 2, 3, 1)
             squeezed = images_NHWC[..., 0] if images_NHWC.shape[3] == 1 else images_NHWC
-            resized = [plan.pixels(Image.fromarray(i)) for i in np.ascontiguousarray(squeezed)]
+            resized = [
+                preprocessing.pixels(Image.fromarray(i)) for i in np.ascontiguousarray(squeezed)
+            ]
             images_NCHW = np.stack(resized)
-        elif images_NCHW.shape[1] < plan.channels:
-            images_NCHW = np.repeat(images_NCHW, plan.channels, axis=1)
+        elif images_NCHW.shape[1] < preprocessing.channels:
+            images_NCHW = np.repeat(images_NCHW, preprocessing.channels, axis=1)
         # Copied where numpy's memory is read-only (torch would warn) or strided (slow to gather).
         return TensorPart(
             torch.from_numpy(np.require(images_NCHW, requirements=["C", "W"])), labels_N
         )
 
 
-def positions_to_look_at(count: int, generator: torch.Generator) -> list[int]:
+def positions_to_inspect(count: int, generator: torch.Generator) -> list[int]:
     """All positions of a set of ordinary size, a random sample of a large one."""
-    if count <= LOOK_AT_ALL:
+    if count <= INSPECT_ALL:
         return list(range(count))
-    return sorted(torch.randperm(count, generator=generator)[:SAMPLE].tolist())
+    return sorted(torch.randperm(count, generator=generator)[:INSPECT_SAMPLE].tolist())
 
 
-def finish(
+def build_split(
     raw: RawSplit,
     *,
     val: RawSplit | None,
@@ -148,7 +162,7 @@ def finish(
     seed: int,
     in_memory: InMemory,
 ) -> Split:
-    """Check labels, plan for all parts together, and make the parts."""
+    """Check labels, choose the preprocessing for all parts together, and make the parts."""
     if in_memory not in (True, False, "auto"):
         raise ValueError(f"`in_memory` must be True, False or 'auto', but got {in_memory!r}")
     classes, labels = _check_labels(raw)
@@ -160,59 +174,61 @@ def finish(
         parts["val"], labels["val"] = _match_validation(val, classes)
         notes += val.notes
     generator = torch.Generator().manual_seed(seed)
-    seen = [look for part in parts.values() for look in part.look(generator)]
+    infos = [info for part in parts.values() for info in part.inspect(generator)]
     size = _asked_size(image_size) or raw.image_size
     prepared = all(part.prepared for part in parts.values())
-    plan, plan_notes = make_plan(seen, size, raw.margin, cap=None if prepared else SIZE_CAP)
-    decoded_bytes = sum(map(len, parts.values())) * plan.channels * plan.size[0] * plan.size[1]
-    hold = decoded_bytes <= IN_MEMORY_LIMIT if in_memory == "auto" else in_memory
-    made = {name: part.realise(plan, labels[name], hold) for name, part in parts.items()}
+    cap = None if prepared else SIZE_CAP
+    preprocessing, conversions = choose_preprocessing(infos, size, raw.margin, cap)
+    image_bytes = preprocessing.channels * math.prod(preprocessing.size)
+    fits = sum(map(len, parts.values())) * image_bytes <= IN_MEMORY_LIMIT
+    hold = fits if in_memory == "auto" else in_memory
+    made = {name: part.convert(preprocessing, labels[name], hold) for name, part in parts.items()}
     return Split(
         train=made["train"],
         val=made.get("val"),
         test=made.get("test"),
         classes=classes,
         name=raw.name,
-        notes=(*notes, *plan_notes),
+        notes=(*notes, *conversions),
     )
 
 
-def make_plan(
-    seen: Sequence[Seen], size: tuple[int, int] | None, margin: float, cap: int | None
-) -> tuple[ImagePlan, list[str]]:
-    """One shape for all images, and a note for each thing that had to be done to get there."""
-    total = sum(look.count for look in seen)
+def choose_preprocessing(
+    infos: Sequence[ImageInfo], size: tuple[int, int] | None, margin: float, cap: int | None
+) -> tuple[Preprocessing, list[str]]:
+    """One shape for all images, and a note for each conversion that it takes."""
+    total = sum(info.count for info in infos)
     notes = [
         f"{count:,} of {total:,} images were {what}"
-        for what, count in sorted(_counted(seen).items())
+        for what, count in sorted(_counted(infos).items())
     ]
-    grey = sum(look.count for look in seen if look.grey)
+    grey = sum(info.count for info in infos if info.grey)
     if 0 < grey < total:
         notes.append(f"{grey:,} of {total:,} images were grey, made RGB like the others")
-    peak = max(look.peak for look in seen)
+    peak = max(info.peak for info in infos)
     white = white_level(peak) if peak else 65535
     if peak:
         notes.append(f"deep images were scaled from 0..{white} (the largest value is {peak})")
-    sizes = {look.size for look in seen}
+    sizes = {info.size for info in infos}
     if size is None:
-        size, note = _common_size(seen, sizes, cap)
+        size, note = _common_size(infos, sizes, cap)
         notes += [note] if note else []
     elif sizes != {size}:
         notes.append(f"images were resized and centre-cropped to {size[1]}x{size[0]}")
     channels = 1 if grey == total else 3
-    return ImagePlan(size=size, channels=channels, white_level=white, margin=margin), notes
+    return Preprocessing(size=size, channels=channels, white_level=white, margin=margin), notes
 
 
-def _counted(seen: Sequence[Seen]) -> Counter[str]:
+def _counted(infos: Sequence[ImageInfo]) -> Counter[str]:
     counts: Counter[str] = Counter()
-    for look in seen:
-        if look.conversion is not None:
-            counts[look.conversion] += look.count
+    for info in infos:
+        if info.conversion is not None:
+            counts[info.conversion] += info.count
     return counts
 
 
 def _common_size(
-    seen: Sequence[Seen], sizes: set[tuple[int, int]], cap: int | None
+    infos: Sequence[ImageInfo], sizes: set[tuple[int, int]], cap: int | None
 ) -> tuple[tuple[int, int], str | None]:
     if len(sizes) == 1:
         height, width = next(iter(sizes))
@@ -224,7 +240,7 @@ def _common_size(
             f"images of {width}x{height} were shrunk to {size[1]}x{size[0]}; "
             "pass image_size to choose"
         )
-    shorter_sides = np.repeat([min(look.size) for look in seen], [look.count for look in seen])
+    shorter_sides = np.repeat([min(info.size) for info in infos], [info.count for info in infos])
     side = min(int(np.median(shorter_sides)), SIZE_CAP)
     heights, widths = zip(*sizes, strict=True)
     return (side, side), (
@@ -244,7 +260,7 @@ def _asked_size(image_size: int | tuple[int, int] | None) -> tuple[int, int] | N
 
 
 def _check_labels(raw: RawSplit) -> tuple[tuple[str, ...], dict[str, Tensor]]:
-    """Class names, and labels that are surely within them."""
+    """Class names, and labels that have been checked against them."""
     labels = {name: part.labels_N for name, part in raw.parts.items()}
     for name, part in raw.parts.items():
         if len(part) == 0:
@@ -302,7 +318,7 @@ def _match_validation(val: RawSplit, classes: tuple[str, ...]) -> tuple[RawPart,
     if unknown:
         raise ValueError(
             f"{val.where}: the validation class {unknown[0]!r} is not among the training classes "
-            f"({', '.join(classes[:8])}{', ...' if len(classes) > 8 else ''})"
+            f"({listed(classes)})"
         )
     renumber_C = torch.tensor([classes.index(name) for name in val.classes])
     return part, renumber_C[part.labels_N]

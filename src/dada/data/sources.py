@@ -16,7 +16,7 @@ from dada.data.archives import from_cifar, from_svhn
 from dada.data.arrays import digits, from_npz, from_pair
 from dada.data.files import from_csv, from_folder, from_imagenet
 from dada.data.pydatasets import from_dataset, from_hugging_face, from_torchvision
-from dada.data.raw import InMemory, RawSplit, finish
+from dada.data.raw import InMemory, RawSplit, build_split
 from dada.data.split import Split
 
 _DEFAULT_TORCHVISION_ROOT = "data"
@@ -39,21 +39,28 @@ READERS: dict[str, Reader] = {
     "hf": from_hugging_face,
     "torchvision": _torchvision,
 }
-"""What may stand before a colon. A new data set is a row here."""
+"""The prefixes before a colon. A new data set is a row here."""
 
 
-def load_with_base(source: Any, base: Base | None = None, **how: Any) -> tuple[Split, Base]:
+def load_with_base(
+    source: Any,
+    base: Base | None = None,
+    *,
+    val_data: Any = None,
+    image_size: int | tuple[int, int] | None = None,
+    seed: int = 0,
+) -> tuple[Split, Base]:
     """The data, and what is done to every training image of it besides a policy.
 
     Without `base` that is the paper's for the data sets it used, and nothing for others. Random
-    resized crops are cut from image files, so those are then not held in memory. `how` are the
-    other arguments of `load`.
+    resized crops are cut from image files, so those are then not held in memory. The other
+    arguments are those of `load`.
     """
-    split = load(source, **how)
+    split = load(source, val_data=val_data, image_size=image_size, seed=seed)
     if base is None:
         base = BASES.get(split.name.partition(":")[0], Base())
     if base.resized_crop and split.train_is_held:
-        split = load(source, **how, in_memory=False)
+        split = load(source, val_data=val_data, image_size=image_size, seed=seed, in_memory=False)
     return split, base
 
 
@@ -70,8 +77,8 @@ def load(
 
     `val_data` is a second set, of any form, to validate on. `image_size` is a side or (H, W).
     `in_memory="auto"` holds the decoded images when they take less than 2 GiB, and otherwise
-    decodes them when asked. `seed` chooses which images of a very large set are looked at to plan
-    conversions; it moves no image from one part to another.
+    decodes them when asked. `seed` chooses which images of a very large set are inspected to
+    choose conversions; it moves no image from one part to another.
     """
     if val_source is not None:
         renamed.warn("val_source", "val_data")
@@ -80,7 +87,7 @@ def load(
         return source
     raw = _read(source, seed)
     val = None if val_data is None else _read(val_data, seed)
-    return finish(raw, val=val, image_size=image_size, seed=seed, in_memory=in_memory)
+    return build_split(raw, val=val, image_size=image_size, seed=seed, in_memory=in_memory)
 
 
 def _read(source: Any, seed: int) -> RawSplit:

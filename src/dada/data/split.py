@@ -32,7 +32,7 @@ class Split:
     classes: tuple[str, ...]
     name: str
     notes: tuple[str, ...] = ()
-    """Words to the user about what was converted, left out or assumed."""
+    """Notes to the user about what was converted, left out or assumed."""
 
     @property
     def channels(self) -> int:
@@ -81,7 +81,7 @@ class Split:
 
         Measured on at most 10,000 images (2,000 where they must be decoded) spread evenly over the
         part. A channel that never changes is given a deviation of one grey level, so that dividing
-        by it stays harmless.
+        by it is safe.
         """
         held = isinstance(self.train, TensorPart)
         count = min(len(self.train), _SAMPLED_FOR_MEAN if held else _DECODED_FOR_MEAN)
@@ -135,16 +135,16 @@ def split_off_validation(split: Split, fraction: float = 0.5, seed: int = 0) -> 
     )
 
 
-JUDGED_FRACTION = 0.2
+SCORING_FRACTION = 0.2
 
 
-def judged(split: Split, seed: int = 0) -> tuple[Split, Part]:
-    """A split and the images to judge a training on: the test images, else the validation
-    images, else a fifth of the training images, set aside."""
+def split_for_scoring(split: Split, seed: int = 0) -> tuple[Split, Part]:
+    """The data, and its part to score a training on: the test images, else the validation images,
+    else a fifth of the training images, which is then split off."""
     if split.test is not None:
         return split, split.test
     if split.val is None:
-        split = split_off_validation(split, JUDGED_FRACTION, seed)
+        split = split_off_validation(split, SCORING_FRACTION, seed)
     assert split.val is not None
     return split, split.val
 
@@ -185,7 +185,7 @@ def _keep_classes(split: Split, classes: int | Sequence[str], generator: torch.G
         unknown = [name for name in classes if name not in split.classes]
         if unknown or len(set(classes)) < 2:
             problem = f"no class {unknown[0]!r}" if unknown else "fewer than two classes asked for"
-            raise ValueError(f"{split.name}: {problem}; there are {_listed(split.classes)}")
+            raise ValueError(f"{split.name}: {problem}; there are {listed(split.classes)}")
         kept = [i for i, name in enumerate(split.classes) if name in set(classes)]
     renumber_C = torch.full((split.num_classes,), -1)
     renumber_C[torch.tensor(kept)] = torch.arange(len(kept))
@@ -284,7 +284,7 @@ def _choose_groups(
 
 
 def _cover_both_sides(count_GC: Tensor, in_val_G: Tensor, split: Split) -> None:
-    """Move the smallest group that helps while a class is missing from one side."""
+    """While a class is missing from one side, move the smallest group that has it."""
     for _ in range(count_GC.shape[1]):
         for side in (True, False):
             have_C = count_GC[in_val_G == side].sum(0)
@@ -308,6 +308,6 @@ def _cover_both_sides(count_GC: Tensor, in_val_G: Tensor, split: Split) -> None:
             )
 
 
-def _listed(names: Sequence[str], most: int = 8) -> str:
+def listed(names: Sequence[str], most: int = 8) -> str:
     shown = ", ".join(names[:most])
     return shown if len(names) <= most else f"{shown}, ... ({len(names)} in all)"

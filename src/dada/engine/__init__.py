@@ -1,4 +1,4 @@
-"""The device: precision, CUDA graphs, random numbers, other processes. Nobody else touches them."""
+"""The device: precision, CUDA graphs, random numbers, other processes; set nowhere else."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from dada.engine.device import (
     generator_on,
     out_of_memory_named,
     random_state,
+    record_use,
     resolve_device,
     seeded,
     set_random_state,
     to_device,
-    used_here,
 )
 from dada.engine.graphs import (
     Captured,
@@ -49,11 +49,11 @@ __all__ = [
     "out_of_memory_named",
     "plain_kernels",
     "random_state",
+    "record_use",
     "resolve_device",
     "seeded",
     "set_random_state",
     "side_by_side",
     "to_device",
-    "used_here",
     "wants_plain_kernels",
 ]

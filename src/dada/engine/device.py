@@ -40,9 +40,9 @@ def generator_on(device: torch.device, seed: int) -> torch.Generator:
 
 @contextmanager
 def seeded(seed: int, device: torch.device) -> Iterator[None]:
-    """Inside, torch's own generators start from `seed`; outside, they go on as if nothing was.
+    """Inside, torch's global generators start from `seed`; outside, they are left as they were.
 
-    Dropout and its like draw from those, and can be given no other.
+    Dropout and similar layers draw from those, and can be given no other.
     """
     cards = [device] if device.type == "cuda" else []
     with torch.random.fork_rng(devices=cards):
@@ -54,7 +54,7 @@ def seeded(seed: int, device: torch.device) -> Iterator[None]:
 
 
 def random_state(device: torch.device) -> list[torch.Tensor]:
-    """Where torch's own generators stand: the host's, and the card's where there is one."""
+    """The state of torch's global generators: the CPU's, and the GPU's where there is one."""
     card = [torch.cuda.get_rng_state(device)] if device.type == "cuda" else []
     return [torch.get_rng_state(), *card]
 
@@ -73,7 +73,7 @@ def channels_last(tensor_or_module: Any, device: torch.device) -> Any:
 
 
 def to_device(tensor: Tensor, device: torch.device) -> Tensor:
-    """A copy that has arrived; over a stream of its own, so the card works meanwhile."""
+    """A finished copy; made on a stream of its own, so the GPU works meanwhile."""
     if device.type != "cuda":
         return tensor.to(device)
     stream = torch.cuda.Stream(device)
@@ -83,8 +83,8 @@ def to_device(tensor: Tensor, device: torch.device) -> Tensor:
     return arrived
 
 
-def used_here(tensors: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-    """Their memory is not given to the next copy while the current stream may still read it."""
+def record_use(tensors: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    """Keeps their memory from being reused while the current stream may still read it."""
     for tensor in tensors:
         if tensor.is_cuda:
             tensor.record_stream(torch.cuda.current_stream(tensor.device))
@@ -93,7 +93,7 @@ def used_here(tensors: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
 
 @contextmanager
 def out_of_memory_named(batch_size: int, image_size: tuple[int, int]) -> Iterator[None]:
-    """A full card is the user's to mend: one line that says what to lower."""
+    """When the GPU's memory is full, one line says which settings to lower."""
     try:
         yield
     except torch.cuda.OutOfMemoryError:
@@ -105,7 +105,7 @@ def out_of_memory_named(batch_size: int, image_size: tuple[int, int]) -> Iterato
 
 
 def fitting(batch_size: int, attempt: Callable[[int], None]) -> int:
-    """`batch_size`, halved until `attempt(batch_size)` finds room on the card."""
+    """`batch_size`, halved until `attempt(batch_size)` fits in the GPU's memory."""
     while True:
         try:
             attempt(batch_size)
@@ -119,9 +119,9 @@ def fitting(batch_size: int, attempt: Callable[[int], None]) -> int:
 
 @contextmanager
 def few_threads(device: torch.device, elements: int) -> Iterator[None]:
-    """On a CPU, one thread for work that is too small to share, or with one other core at most.
+    """On a CPU, one thread where the work is too small to share or there are at most two cores.
 
-    Threads wait for each other by spinning. When another process wants the second core, a search
+    Threads wait for each other by spinning. When another process uses the second core, a search
     with two threads is many times slower than with one.
     """
     before = torch.get_num_threads()

@@ -1,4 +1,4 @@
-"""A step as one CUDA graph: recorded once, then replayed without the host."""
+"""A step as one CUDA graph: recorded once, then replayed without the CPU."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class Captured:
     """A function of tensors that runs as a CUDA graph from its third call with the same shapes on.
 
     The first two calls run as they are: they compile kernels, fill caches, and do real work, so
-    nothing needs to be rewound. Then the graph is recorded. It has fixed places for what comes in
-    and goes out, so inputs are copied in and outputs out: a few copies in place of hundreds of
-    launches. Random numbers, weights and optimiser states go on from replay to replay.
+    nothing needs to be undone. Then the graph is recorded. It reads and writes fixed memory, so
+    inputs are copied in and outputs out: a few copies in place of hundreds of launches. Random
+    numbers, weights and optimiser states carry over from replay to replay.
 
     On a CPU, with `enabled=False`, or inside another capture, it is the function itself.
     """
@@ -32,18 +32,18 @@ class Captured:
         enabled: bool = True,
     ) -> None:
         self.call, self.generators, self.enabled = call, generators, enabled
-        self.seen: dict[Any, int] = {}
+        self.calls: dict[Any, int] = {}
         self.graphs: dict[Any, tuple[torch.cuda.CUDAGraph, Sequence[Tensor], Any]] = {}
 
     def __call__(self, *tensors: Tensor) -> Any:
         if not self.enabled or not tensors[0].is_cuda or torch.cuda.is_current_stream_capturing():
             return self.call(*tensors)
-        # Graphs that share places must not overlap, so every stream has its own.
+        # Graphs that share memory must not overlap, so every stream has its own.
         stream = torch.cuda.current_stream(tensors[0].device).stream_id
         key = (stream, *((t.device, t.shape, t.dtype) for t in tensors))
         if key not in self.graphs:
-            self.seen[key] = self.seen.get(key, 0) + 1
-            if self.seen[key] <= CALLS_BEFORE_GRAPH:
+            self.calls[key] = self.calls.get(key, 0) + 1
+            if self.calls[key] <= CALLS_BEFORE_GRAPH:
                 return self.call(*tensors)
             self.graphs[key] = self._record(tensors)
         graph, places, made = self.graphs[key]
@@ -67,10 +67,10 @@ class Captured:
 def side_by_side(
     first: Callable[[], T], second: Callable[[], T], device: torch.device
 ) -> tuple[T, T]:
-    """Both results. Where a graph is recorded, as two branches that the card runs at a time.
+    """Both results. Where a graph is recorded, as two branches that the GPU runs concurrently.
 
-    For two calls that share nothing they write to. Launched one by one they would gain nothing:
-    there the host is what is waited for.
+    For two calls that write to nothing they share. Without a graph nothing would be gained: there
+    the time goes into launches.
     """
     if device.type != "cuda" or not torch.cuda.is_current_stream_capturing():
         return first(), second()

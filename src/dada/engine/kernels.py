@@ -9,17 +9,17 @@ from typing import Any
 
 import torch
 
-# A layer's kernels take seconds to compile once, and save about a millisecond in a step; to try
+# A layer's kernels take seconds to compile once, and save about a millisecond in a step; to time
 # all of cuDNN's takes longer still.
 STEPS_WORTH_COMPILING = 2000
-STEPS_WORTH_TRYING = 20_000
+STEPS_WORTH_BENCHMARKING = 20_000
 
 _plain_kernels: ContextVar[bool] = ContextVar("plain_kernels", default=False)
 
 
 @contextmanager
 def plain_kernels() -> Iterator[None]:
-    """Inside, layers use torch's own kernels, which know forward-mode differentiation."""
+    """Inside, layers use torch's own kernels, which support forward-mode differentiation."""
     token = _plain_kernels.set(True)
     try:
         yield
@@ -28,7 +28,7 @@ def plain_kernels() -> Iterator[None]:
 
 
 @contextmanager
-def tried_convolutions() -> Iterator[None]:
+def benchmarked_convolutions() -> Iterator[None]:
     """Inside, cuDNN times all ways to do each convolution, once, in place of guessing the best."""
     settings = torch.backends.cudnn
     before = settings.benchmark, settings.benchmark_limit
@@ -40,14 +40,14 @@ def tried_convolutions() -> Iterator[None]:
 
 
 def kernels_for(steps: int) -> AbstractContextManager[Any]:
-    """Around a run of that many steps: the fastest kernels, where the time to get them will pay.
+    """Around a run of that many steps: the fastest kernels, where preparing them pays.
 
     WRN-28-10 trains 8% faster with the best convolutions than with those that cuDNN guesses
-    (benchmarks/train.py).
+    (benchmarks/speed/train.py).
     """
     if steps < STEPS_WORTH_COMPILING:
         return plain_kernels()
-    return nullcontext() if steps < STEPS_WORTH_TRYING else tried_convolutions()
+    return nullcontext() if steps < STEPS_WORTH_BENCHMARKING else benchmarked_convolutions()
 
 
 def wants_plain_kernels() -> bool:

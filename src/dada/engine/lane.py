@@ -34,7 +34,7 @@ class Precision:
 
     @contextmanager
     def products(self) -> Iterator[None]:
-        """Around everything: how float32 products are rounded on a card."""
+        """Around everything: how float32 products are rounded on a GPU."""
         before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
         rounded = self.name != "fp32"
         torch.set_float32_matmul_precision("high" if rounded else "highest")
@@ -49,13 +49,13 @@ class Precision:
 class Lane:
     """A place on the device for one training or search: `with lane:` around each of its turns.
 
-    Inside hold its own stream, precision, number of threads, and its own position in torch's
-    global random numbers (dropout draws from those, and can be given no others). Outside, all is
-    as it was. So several may take turns, and none notices the others.
+    Inside, its own stream, precision, number of threads and state of torch's global generators
+    are set (dropout draws from those, and can be given no others). Outside, all is as it was. So
+    several may take turns without affecting each other.
     """
 
-    # CUDA graphs read the position of the global random numbers from one place on the card. The
-    # next that draws from there waits until the last one has read it.
+    # CUDA graphs read the state of the global generator from one address on the GPU. The next one
+    # that draws from it waits until the last one has read it.
     last_drawn: ClassVar[dict[torch.device, torch.cuda.Event]] = {}
 
     def __init__(
@@ -63,7 +63,7 @@ class Lane:
     ) -> None:
         """`elements` is how many numbers a batch of images holds."""
         self.device, self.precision, self.elements = device, precision, elements
-        self.draws = False  # from torch's global random numbers: seen after the first turn
+        self.draws = False  # from torch's global generators: known after the first turn
         self.stream: torch.cuda.Stream | None = None
         if device.type == "cuda":
             # A graph cannot be recorded on the default stream.

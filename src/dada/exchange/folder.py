@@ -10,7 +10,7 @@ from typing import Any
 
 from PIL import Image, ImageOps
 
-from dada.data.images import IMAGE_EXTENSIONS, look_at, look_at_file, to_eight_bits, white_level
+from dada.data.images import IMAGE_EXTENSIONS, file_info, image_info, to_eight_bits, white_level
 from dada.policy import Policy
 
 SAVE_OPTIONS: dict[str, dict[str, Any]] = {
@@ -20,9 +20,9 @@ SAVE_OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
-@dataclass
-class Outcome:
-    """What came of it: how many were written, and what was skipped or converted, and why."""
+@dataclass(kw_only=True)
+class FolderResult:
+    """How many images were read and written, and what was skipped or converted, and why."""
 
     images: int = 0
     written: int = 0
@@ -32,11 +32,11 @@ class Outcome:
 
 def apply_to_folder(
     policy: Policy, source: Path, target: Path, *, copies: int = 1, seed: int = 0
-) -> Outcome:
+) -> FolderResult:
     """Write `copies` augmented versions of every image under `source` into `target`.
 
     `source` is a folder (its subfolders are kept) or one image. What cannot be read is skipped
-    and named in the outcome.
+    and named in the result.
     """
     if copies < 1:
         raise ValueError(f"`copies` should be at least 1, got {copies}")
@@ -44,34 +44,34 @@ def apply_to_folder(
     _check_target(source, target)
     root = source if source.is_dir() else source.parent
     transform = policy.transform(seed=seed)
-    outcome = Outcome()
+    result = FolderResult()
     white = white_level(_peak(files))
     for path in files:
         relative = path.relative_to(root)
         try:
             with Image.open(path) as opened:
-                conversion = look_at(opened).conversion
+                conversion = image_info(opened).conversion
                 image = to_eight_bits(ImageOps.exif_transpose(opened), white)
                 image.load()
         except Exception as error:  # Pillow raises many kinds, down to struct.error, on bad files
             reason = "not an image" if isinstance(error, Image.UnidentifiedImageError) else error
-            outcome.skipped.append(f"{relative}: {reason}")
+            result.skipped.append(f"{relative}: {reason}")
             continue
         if path.suffix.lower() not in IMAGE_EXTENSIONS:
             kind = f"a {path.suffix} file" if path.suffix else "a file without an ending"
-            outcome.skipped.append(f"{relative}: an image, but {kind}; save it as .png first")
+            result.skipped.append(f"{relative}: an image, but {kind}; save it as .png first")
             continue
         if conversion is not None:
-            outcome.converted.append(f"{relative}: {conversion}")
-        outcome.images += 1
+            result.converted.append(f"{relative}: {conversion}")
+        result.images += 1
         for copy in range(copies):
             name = f"{path.stem}_{copy}{path.suffix}"
             _save(transform(image), target / relative.parent / name)
-            outcome.written += 1
-    if not outcome.images:
-        reasons = "; ".join(outcome.skipped[:3])
+            result.written += 1
+    if not result.images:
+        reasons = "; ".join(result.skipped[:3])
         raise ValueError(f"{source}: no image could be read ({reasons or 'the folder is empty'})")
-    return outcome
+    return result
 
 
 def _files(source: Path) -> list[Path]:
@@ -87,7 +87,7 @@ def _peak(files: list[Path]) -> int:
     peaks = [0]
     for path in files:
         with suppress(Exception):  # what cannot be read is named when its turn comes
-            peaks.append(look_at_file(str(path)).peak)
+            peaks.append(file_info(str(path)).peak)
     return max(peaks)
 
 

@@ -96,7 +96,7 @@ def build(
 def untrained(
     model: str | nn.Module, num_classes: int, channels: int, image_size: tuple[int, int]
 ) -> Callable[[int], nn.Module]:
-    """seed -> a network of that name, or a copy of that network, which begins as it does."""
+    """seed -> a fresh network of that name, or a copy of that network with its weights."""
     if isinstance(model, nn.Module):
         return lambda seed: copy.deepcopy(model)
     return lambda seed: build(model, num_classes, channels, image_size, seed=seed)

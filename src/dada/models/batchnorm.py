@@ -52,7 +52,7 @@ class BatchNormReLU(nn.BatchNorm2d):
         alike = all(
             getattr(x_BCHW, of) == getattr(residual_BCHW, of) for of in ("shape", "dtype", "device")
         )
-        if alike and _is_laid_out(residual_BCHW) and self._can_fuse(x_BCHW):
+        if alike and _suits_kernels(residual_BCHW) and self._can_fuse(x_BCHW):
             y_BCHW, sum_BCHW = _FusedBatchNormReLU.apply(*self._arguments(x_BCHW, residual_BCHW))
             return y_BCHW, sum_BCHW
         sum_BCHW = x_BCHW + residual_BCHW
@@ -63,7 +63,7 @@ class BatchNormReLU(nn.BatchNorm2d):
         own = (self.weight, self.bias, self.running_mean, self.running_var)
         return (
             self.training
-            and _is_laid_out(x_BCHW)
+            and _suits_kernels(x_BCHW)
             and not wants_plain_kernels()
             and not torch.compiler.is_compiling()
             and self.momentum is not None
@@ -80,7 +80,7 @@ class BatchNormReLU(nn.BatchNorm2d):
         return x_BCHW, residual_BCHW, self.weight, self.bias, *settings
 
     def _counters(self, device: torch.device) -> Tensor:
-        """One for each block of channels. As the running statistics, of one stream at a time."""
+        """One for each block of channels; like the running statistics, for one stream at a time."""
         held = self._arrivals
         if held is not None and held.device == device:
             return held
@@ -109,7 +109,7 @@ def _processors(device: torch.device) -> int:
     return torch.cuda.get_device_properties(device).multi_processor_count
 
 
-def _is_laid_out(x_BCHW: Tensor) -> bool:
+def _suits_kernels(x_BCHW: Tensor) -> bool:
     return (
         x_BCHW.dim() == 4
         and x_BCHW.dtype in HALF_AND_SINGLE
@@ -129,8 +129,8 @@ def _tile(channels: int) -> tuple[int, int, int]:
 
 
 def _constants(channels: int) -> dict[str, Any]:
-    """What a kernel is compiled for. Fused multiply-add everywhere: ReLU's mask is computed anew
-    on the way back, and must be the same."""
+    """What a kernel is compiled for. Fused multiply-add everywhere: ReLU's mask is computed
+    again in the backward pass, and must be the same."""
     rows, width, _ = _tile(channels)
     return {"BLOCK_R": rows, "BLOCK_C": width, "num_warps": NUM_WARPS, "enable_fp_fusion": True}
 

@@ -2,7 +2,7 @@
 
 Both layers use one trick: y = a x is to have the gradient b, so y = b x + detach((a - b) x). That
 needs no autograd.Function, and works unchanged under forward-mode differentiation, functional_call
-and CUDA graph capture. Random numbers are drawn on the device and never looked at by Python.
+and CUDA graph capture. Random numbers are drawn on the device and never read by Python.
 
 Legend: B images, C channels, H height, W width.
 """
@@ -65,9 +65,9 @@ class ShakeDrop(nn.Module):
 
 @contextmanager
 def without_noise(model: nn.Module) -> Iterator[None]:
-    """Shake-Shake, ShakeDrop, dropout and their like give their mean; BatchNorm stays as it is.
+    """Shake-Shake, ShakeDrop, dropout and similar layers give their mean; BatchNorm stays as it is.
 
-    A finite difference compares two passes, and independent noise in the two would drown it.
+    A finite difference compares two passes, and independent noise in the two would exceed it.
     """
     noisy = [
         module

@@ -1,4 +1,4 @@
-"""A small network for a CPU: five convolutions, at home from 8-pixel grey to 64-pixel colour.
+"""A small network for a CPU: five convolutions, for 8-pixel grey to 64-pixel colour images.
 
 Legend: B images, C channels, H height, W width.
 """

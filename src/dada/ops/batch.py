@@ -18,8 +18,8 @@ from dada.ops.table import BY_NAME
 from dada.safe_text import quoted
 
 NO_OP = -1
-# On a CPU, four images of 224x224 at a time: one at a time is slower (benchmarks/ops_profile.py),
-# and all at once needs temporaries several times the batch.
+# On a CPU, four images of 224x224 at a time: one at a time is slower
+# (benchmarks/speed/ops_profile.py), and all at once needs temporaries several times the batch.
 ELEMENTS_AT_ONCE = 4 * 3 * 224 * 224
 # A batch this small takes torch a few milliseconds on a card, so a short run (`kernels_for`) would
 # wait longer for the compiler than it gains: 128 images of 32x32 in colour are 0.4 million.
@@ -136,7 +136,7 @@ def _wanted_rows_(
 
 def _put_rows_(images_BCHW: Tensor, rows: Tensor, done: Tensor) -> None:
     """images_BCHW[rows] = done, eight bytes at a time where an image is that many: torch copies
-    indexed rows element by element (benchmarks/ops_profile.py measures what that costs).
+    indexed rows element by element (benchmarks/speed/ops_profile.py measures what that costs).
     """
     size = images_BCHW[0].numel()
     word = next(

@@ -3,7 +3,7 @@
 A program of the first kernel builds the table of one channel of one image (AutoContrast and
 Equalize) or its mean (Contrast); for the others it returns at once. A program of the second does
 one block of pixels of one image by that image's own formula. Nothing is moved that is not needed:
-running every form over the whole batch with torch is far slower (benchmarks/ops.py).
+running every form over the whole batch with torch is far slower (benchmarks/speed/ops.py).
 
 Operations of other forms (a user's own row) run with torch before, over all images.
 """

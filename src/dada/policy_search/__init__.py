@@ -1,1 +1,80 @@
-"""."""
+"""THE ALGORITHM THAT SHIPS. Start reading at `find_policy`.
+
+    measure.py   phase 1: a training whose every step is `search_step` (step.py, the paper)
+    lookahead/   phase 2: trainings whose end is repeated once for each of several policies
+    verify/      phase 3: short paired trainings against the policies that cost nothing
+
+What the step is made of: parameters.py (what is learned), estimators/ (its gradient),
+hypergradient.py (what an augmented image does to the validation loss), evidence.py (all steps
+together), pixel_effects.py (gradients by pixel).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from dada.policy import Policy
+from dada.policy_search.job import SearchJob
+from dada.policy_search.lookahead import OnRun, look_ahead
+from dada.policy_search.measure import measure
+from dada.policy_search.verify import OnTraining, verify_searched
+
+__all__ = ["FoundPolicy", "SearchJob", "find_policy"]
+
+SEARCHED = "searched.json"  # in a run directory: what the search found, whatever verification chose
+
+
+@dataclass(frozen=True, kw_only=True)
+class FoundPolicy:
+    """The policy, what was measured after every epoch of the first phase, and the time spent."""
+
+    policy: Policy
+    history: list[dict[str, Any]]
+    seconds: float
+
+
+def find_policy(
+    job: SearchJob,
+    *,
+    on_epoch: Callable[[dict[str, Any], int], None] | None = None,
+    on_lookahead: OnRun | None = None,
+    on_training: OnTraining | None = None,
+) -> FoundPolicy:
+    """A policy for `job.split`, in three phases."""
+    # 1. Measure. One network is trained under random draws. Each step asks how the draw of each
+    #    image changes the validation loss one step later (the paper). Preset `paper` ends here.
+    measured = measure(
+        job.split,
+        job.network,
+        job.config,
+        seed=job.seed,
+        device=job.device,
+        run=job.run,
+        model_name=job.model_name,
+        on_epoch=on_epoch,
+        graph=job.graph,
+        ranks=job.ranks,
+    )
+    policy, seconds = measured.policy, measured.seconds
+
+    # 2. Look ahead. One step knows little. So the second half of a training is repeated, once with
+    #    each operation alone: the validation loss at the end says which operations help. Then once
+    #    with each of several policies made of those scores: that says how much is enough.
+    if job.lookahead.seconds > 0:
+        found = look_ahead(job, measured, on_lookahead)
+        policy, seconds = found.policy, seconds + found.seconds
+
+    # 3. Verify. Short trainings choose among this policy and the free ones; pairs with fresh seeds
+    #    then measure the choice against `uniform`. Only what they show is claimed.
+    if job.verify.seconds > 0:
+        searched = policy
+        verified = verify_searched(job, searched, on_training)
+        policy, seconds = verified.policy, seconds + verified.seconds
+        if job.run is not None:
+            job.run.save_text(SEARCHED, searched.to_json())
+
+    if job.run is not None:
+        job.run.save_text("policy.json", policy.to_json())
+    return FoundPolicy(policy=policy, history=measured.history, seconds=seconds)

@@ -117,8 +117,8 @@ def finite_difference_cost(
     """cost_i = -zeta (l_i(w+) - l_i(w-)) / (2 epsilon), w+- = w +- epsilon g, epsilon = 0.01/||g||.
 
     Two forward passes (and two backward passes to the pixels with `image_grad`). Both see the same
-    dropout masks, or the difference would be noise divided by epsilon. In float32 the error is
-    about 1% for each image, in bfloat16 17%: keep the passes in float32 or TF32.
+    dropout masks, or the difference would be noise divided by epsilon. Keep the passes in float32
+    or TF32: in bfloat16 rounding is a large part of the difference (docs/results.md has errors).
     """
     _check_names(weights, val_grad, "val_grad")
     grads = [val_grad[name].detach() for name in weights]

@@ -9,7 +9,7 @@ from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
 from dada.data import load
-from dada.data.images import look_at, open_file, to_eight_bits, white_level
+from dada.data.images import image_info, open_file, to_eight_bits, white_level
 from dada.policy import Policy, SubPolicy
 from dada.policy.augment import on_pictures
 from dada.report.gallery import in_words
@@ -105,7 +105,7 @@ def pictures_for(data: str | None, count: int) -> list[Image.Image]:
 def _read(picture: Path) -> Image.Image:
     opened = open_file(str(picture))
     try:
-        return to_eight_bits(opened, white_level(look_at(opened).peak))
+        return to_eight_bits(opened, white_level(image_info(opened).peak))
     except ValueError as error:
         raise ValueError(f"{picture}: {error}") from None
 

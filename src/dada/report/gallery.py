@@ -13,7 +13,7 @@ from dada.policy import Policy, PolicyOp, SubPolicy
 from dada.policy.augment import on_pictures
 from dada.report.markup import Html, fill, join, section
 from dada.report.plots import bar
-from dada.report.run import Run
+from dada.report.run_directory import RunDirectory
 from dada.report.samples import Sample
 
 MOST_CARDS = 25  # the paper's policies have as many
@@ -26,7 +26,7 @@ LOSSLESS_SIDE = 64  # up to here a PNG is small, and a JPEG would blur single pi
 
 
 def in_words(policy: Policy, step: PolicyOp) -> str:
-    """One step in physical units; a range that begins at nothing is said as "up to"."""
+    """One operation in physical units; a range that begins at zero is written as "up to"."""
     words = policy.describe_op(step).replace("+-", "±")
     return re.sub(r"(?<=by |of )(±?)0(?:\.0+)?%? to (?=\d)", r"up to \1", words)
 
@@ -62,7 +62,7 @@ def _pairs(samples: list[Sample], policy: Policy, seed: int) -> Html:
     )
 
 
-def wall(run: Run) -> Html | None:
+def wall(run: RunDirectory) -> Html | None:
     """A handful of images under the whole policy, as often and as strongly as it says."""
     if run.policy is None or not run.samples:
         return None
@@ -79,7 +79,9 @@ def wall(run: Run) -> Html | None:
     )
 
 
-def _card(run: Run, policy: Policy, subpolicy: SubPolicy, rank: int, widest: float) -> Html:
+def _card(
+    run: RunDirectory, policy: Policy, subpolicy: SubPolicy, rank: int, widest: float
+) -> Html:
     steps = join(
         fill(
             '<li><span class="op">$words</span>$bar<span class="num">$chance</span></li>',
@@ -110,7 +112,7 @@ def _card(run: Run, policy: Policy, subpolicy: SubPolicy, rank: int, widest: flo
     )
 
 
-def cards(run: Run) -> Html | None:
+def cards(run: RunDirectory) -> Html | None:
     """A card for each of the likeliest sub-policies."""
     policy = run.policy
     if policy is None:

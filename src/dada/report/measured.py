@@ -11,7 +11,7 @@ from dada.policy.space import SPACES
 from dada.report.gallery import in_words
 from dada.report.markup import Html, fill, join, section
 from dada.report.plots import (
-    Row,
+    IntervalRow,
     bar,
     interval_plot,
     line_chart,
@@ -20,13 +20,14 @@ from dada.report.plots import (
     short,
     sparkline,
 )
-from dada.report.run import Run, interval, mapping, number, sequence
+from dada.report.run_directory import RunDirectory, interval, mapping, number, sequence
+from dada.runlog import POLICY
 
 MOST_CLASSES = 24  # bars of single classes; of more, the two ends are shown
 
 
-def even_rate(run: Run) -> float | None:
-    """How often each operation would be done, were all that are allowed done alike."""
+def even_rate(run: RunDirectory) -> float | None:
+    """The mean rate of the operations that the search allowed."""
     if run.policy is None:
         return None
     excluded = set(map(str, sequence(run.search_settings.get("exclude"))))
@@ -34,8 +35,8 @@ def even_rate(run: Run) -> float | None:
     return sum(rates) / len(rates) if rates else None
 
 
-def first_rate(run: Run) -> float | None:
-    """How often an operation is done where a search starts: K x 0.5 / O, all alike."""
+def first_rate(run: RunDirectory) -> float | None:
+    """How often an operation is applied where a search starts: K x 0.5 / O, the same for all."""
     per_subpolicy = number(run.search_settings.get("ops_per_subpolicy"))
     space = SPACES.get(str(run.search_settings.get("space")))
     if per_subpolicy is None or space is None:
@@ -45,8 +46,8 @@ def first_rate(run: Run) -> float | None:
     return 0.5 * per_subpolicy / len(allowed) if allowed else None
 
 
-def operations(run: Run) -> Html | None:
-    """A line for each operation: how often it is done, how that came about, how strongly."""
+def operations(run: RunDirectory) -> Html | None:
+    """A line for each operation: how often it is applied, over time too, and how strongly."""
     policy = run.policy
     if policy is None or not policy.subpolicies:
         return None
@@ -68,22 +69,13 @@ def operations(run: Run) -> Html | None:
         )
         for name, share in shares
     )
-    words = "Of all images, how many have each operation done to them."
+    words = "Of all images, the share that each operation is applied to."
     if even is not None:
         words += f" The tick marks their mean: {even:.1%}."
     if over_time:
         began = "" if first is None else f", from {first:.1%} each"
         words += f" The small curves run over the epochs of the search{began}."
-    seen = mapping(policy.provenance.get("lookahead"))
-    verified = mapping(policy.provenance.get("verification"))
-    if verified.get("chosen", "searched") == "searched":  # else this is not what it made
-        if runs := number(seen.get("runs")):
-            words += f" Looking ahead {runs:.0f} times then decided how likely each is."
-            if small := mapping(seen.get("stand_in")):
-                size = " x ".join(map(str, small.get("image_size") or ["?"]))
-                words += f" It did so with the network {small.get('model')} and images of {size}."
-        if more := number(seen.get("policy_runs")):
-            words += f" {more:.0f} times more chose between whole policies: {seen.get('shape')}."
+    words += _lookahead_words(policy)
     return section(
         "operations",
         "Operations",
@@ -98,7 +90,23 @@ def operations(run: Run) -> Html | None:
     )
 
 
-def _rates(run: Run, op: str) -> list[float]:
+def _lookahead_words(policy: Policy) -> str:
+    """How looking ahead decided, unless verification then chose another policy than it made."""
+    provenance = policy.provenance
+    if mapping(provenance.get("verification")).get("chosen", "searched") != "searched":
+        return ""
+    lookahead, words = mapping(provenance.get("lookahead")), ""
+    if runs := number(lookahead.get("runs")):
+        words += f" Looking ahead {runs:.0f} times then decided how likely each is."
+        if small := mapping(lookahead.get("stand_in")):
+            size = " x ".join(map(str, small.get("image_size") or ["?"]))
+            words += f" It did so with the network {small.get('model')} and images of {size}."
+    if more := number(lookahead.get("policy_runs")):
+        words += f" {more:.0f} times more chose between whole policies: {lookahead.get('shape')}."
+    return words
+
+
+def _rates(run: RunDirectory, op: str) -> list[float]:
     rates = [number(mapping(line.get("op_rate")).get(op)) for line in run.log]
     return [rate for rate in rates if rate is not None]
 
@@ -130,7 +138,7 @@ CURVES = (
 )
 
 
-def curves(run: Run) -> Html | None:
+def curves(run: RunDirectory) -> Html | None:
     """Loss, accuracy and entropy over the epochs."""
     charts = []
     for key, title, words, said in CURVES:
@@ -160,31 +168,31 @@ def curves(run: Run) -> Html | None:
 # --- the comparison -----------------------------------------------------------------------------
 
 
-def contenders(run: Run) -> list[Mapping[str, Any]]:
+def contenders(run: RunDirectory) -> list[Mapping[str, Any]]:
     """The policies that were compared, those that have a mean."""
     listed = [mapping(entry) for entry in sequence(run.comparison.get("policies"))]
     return [e for e in listed if number(e.get("mean")) is not None]
 
 
-def own_name(run: Run) -> str | None:
+def own_name(run: RunDirectory) -> str | None:
     """Under which name this run's policy was compared; else the one policy that is not free."""
     compared = [str(entry.get("name")) for entry in contenders(run)]
     title = str(run.policy.provenance.get("name")) if run.policy else None
     here = run.path.resolve()
     for name in compared:
-        if Path(name).resolve() in (here, here / "policy.json") or name in (title, run.path.name):
+        if Path(name).resolve() in (here, here / POLICY) or name in (title, run.path.name):
             return name
     free = {known.partition(":")[0] for known in names()} | {"autoaugment"}
     learned = [name for name in compared if name.partition(":")[0] not in free]
     return learned[0] if len(learned) == 1 else None
 
 
-def _row(entry: Mapping[str, Any], ours: str | None) -> Row:
+def _interval_row(entry: Mapping[str, Any], ours: str | None) -> IntervalRow:
     mean, ends = number(entry.get("mean")), interval(entry.get("interval"))
     assert mean is not None
     if ends is not None:  # of few seeds, it may pass what a percentage can be
         ends = max(ends[0], min(0.0, mean)), min(ends[1], max(100.0, mean))
-    return Row(
+    return IntervalRow(
         name=str(entry.get("name")),
         mean=mean,
         interval=ends,
@@ -193,13 +201,13 @@ def _row(entry: Mapping[str, Any], ours: str | None) -> Row:
     )
 
 
-def comparison(run: Run) -> Html | None:
+def comparison(run: RunDirectory) -> Html | None:
     """Every policy's accuracy with its interval, and the paired differences."""
     entries = contenders(run)
     if not entries:
         return None
     ours = own_name(run)
-    rows = sorted((_row(entry, ours) for entry in entries), key=lambda row: -row.mean)
+    rows = sorted((_interval_row(entry, ours) for entry in entries), key=lambda row: -row.mean)
     metric = str(run.comparison.get("metric") or "accuracy")
     facts = [f"Test {metric} in percent"]
     facts += [f"model {run.comparison['model']}"] if run.comparison.get("model") else []
@@ -210,7 +218,7 @@ def comparison(run: Run) -> Html | None:
     content.append(_plot(rows, ", ".join(facts) + ". Rings are single trainings.", unit="%"))
     differences = [mapping(entry) for entry in sequence(run.comparison.get("differences"))]
     gaps = [
-        Row(
+        IntervalRow(
             name=f"{e.get('policy')} − {e.get('against')}",
             mean=mean,
             interval=interval(e.get("interval")),
@@ -225,7 +233,7 @@ def comparison(run: Run) -> Html | None:
     return section("comparison", "Against the alternatives", *content)
 
 
-def _plot(rows: list[Row], words: str, *, unit: str, zero: bool = False) -> Html:
+def _plot(rows: list[IntervalRow], words: str, *, unit: str, zero: bool = False) -> Html:
     plot = interval_plot(rows, label=words, unit=unit, zero=zero)
     return fill(
         '<figure class="panel"><figcaption>$words</figcaption>$plot</figure>',
@@ -234,7 +242,7 @@ def _plot(rows: list[Row], words: str, *, unit: str, zero: bool = False) -> Html
     )
 
 
-def classes(run: Run) -> Html | None:
+def classes(run: RunDirectory) -> Html | None:
     """How much each class gains over a reference: uniform, else none, else the first other."""
     errors = {
         str(entry.get("name")): [number(e) for e in sequence(entry.get("class_error"))]

@@ -23,7 +23,7 @@ def ticks(low: float, high: float, most: int = 4) -> list[float]:
 
 
 def short(value: float) -> str:
-    """A number as short as it reads well: 0.25, 5, 1200."""
+    """A number with few digits: 0.25, 5, 1200."""
     return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
@@ -116,7 +116,7 @@ def sparkline(values: Sequence[float], top: float, level: float | None, label: s
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class IntervalRow:
     """A line of an interval plot: a mean, its interval and the single scores behind it."""
 
     name: str
@@ -127,58 +127,49 @@ class Row:
 
 
 def interval_plot(
-    rows: Sequence[Row], *, label: str, unit: str, zero: bool = False, names: bool = True
+    rows: Sequence[IntervalRow], *, label: str, unit: str, zero: bool = False, names: bool = True
 ) -> Html:
     """A line for each row: the mean as a dot, its interval as a bar, single scores as rings.
 
     Made of boxes placed in percent, so that on a narrow screen only the scale shrinks and the
     words stay readable. `zero` marks where there is no difference.
     """
-    everything = [value for r in rows for value in (r.mean, *(r.interval or ()), *r.scores)]
-    everything += [0.0] if zero else []
-    low, high = min(everything), max(everything)
+    values = [value for r in rows for value in (r.mean, *(r.interval or ()), *r.scores)]
+    values += [0.0] if zero else []
+    low, high = min(values), max(values)
     spare = (high - low) * 0.06 or 0.5
     low, high = low - spare, high + spare
 
-    def at(value: float) -> str:
-        return f"{100 * (value - low) / (high - low):.2f}%"
+    def at(value: float, start: float = low) -> str:
+        return f"{100 * (value - start) / (high - low):.2f}%"
 
     marks = [(at(tick), zero and tick == 0, short(tick)) for tick in ticks(low, high, 6)]
     grid = join(
         fill('<i class="$css" style="left:$at"></i>', at=place, css="zero" if origin else "")
         for place, origin, _ in marks
     )
-    lines = []
-    for row in rows:
-        ends = row.interval
-        span = (
-            fill(
-                '<b style="left:$at;width:$width"></b>',
-                at=at(ends[0]),
-                width=f"{100 * (ends[1] - ends[0]) / (high - low):.2f}%",
-            )
-            if ends
-            else Html("")
+
+    def line(row: IntervalRow) -> Html:
+        name = value = bar = Html("")
+        if names:
+            mean = points(row.mean) if zero else f"{row.mean:.1f}"
+            name = fill('<span class="name">$name</span>', name=row.name)
+            value = fill('<span class="num">$mean</span>', mean=mean)
+        if row.interval:
+            left, width = at(row.interval[0]), at(row.interval[1], start=row.interval[0])
+            bar = fill('<b style="left:$at;width:$width"></b>', at=left, width=width)
+        return fill(
+            '<li class="$css">$name<span class="track">$grid$bar$rings'
+            '<em style="left:$at"></em></span>$value</li>',
+            css="ours" if row.ours else "other",
+            name=name,
+            grid=grid,
+            bar=bar,
+            rings=join(fill('<s style="left:$at"></s>', at=at(score)) for score in row.scores),
+            at=at(row.mean),
+            value=value,
         )
-        rings = join(fill('<s style="left:$at"></s>', at=at(score)) for score in row.scores)
-        lines.append(
-            fill(
-                '<li class="$css">$name<span class="track">$grid$span$rings'
-                '<em style="left:$at"></em></span>$value</li>',
-                css="ours" if row.ours else "other",
-                name=fill('<span class="name">$name</span>', name=row.name) if names else "",
-                grid=grid,
-                span=span,
-                rings=rings,
-                at=at(row.mean),
-                value=fill(
-                    '<span class="num">$mean</span>',
-                    mean=points(row.mean) if zero else f"{row.mean:.1f}",
-                )
-                if names
-                else "",
-            )
-        )
+
     scale = join(
         fill('<i style="left:$at">$text</i>', at=place, text=text) for place, _, text in marks
     )
@@ -188,7 +179,7 @@ def interval_plot(
         "</li></ul>",
         css="" if names else "bare",
         label=label,
-        lines=join(lines),
+        lines=join(map(line, rows)),
         blank=Html("<span></span>") if names else "",
         scale=scale,
         unit=unit,
@@ -196,7 +187,7 @@ def interval_plot(
 
 
 def points(value: float) -> str:
-    """A difference with its sign, and no minus before nothing."""
+    """A difference with its sign, and no minus before zero."""
     rounded = round(value, 1)
     return "0.0" if rounded == 0 else f"{rounded:+.1f}".replace("-", "−")
 

@@ -1,4 +1,4 @@
-"""How to have the same again, and how to use the policy: lines that are ready to be copied."""
+"""Commands and code to copy: to repeat or resume the search, and to use the policy."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from typing import Any
 
 from dada.config import BASES, PRESETS, Base, SearchConfig
 from dada.models import BUILDERS
+from dada.policy.targets import EXPORT_TARGETS
 from dada.recipes import RECIPES
 from dada.report.markup import Html, code_block, fill, join, section
-from dada.report.run import Run, mapping
+from dada.report.run_directory import RunDirectory, mapping
 from dada.safe_text import comment_text, shell_word
 
 FLAGS = (
@@ -38,8 +39,6 @@ ASKED = {
     "verify_budget": "--verify-budget",
 }
 """What else a search was asked, as `config.toml` names it, and the option for it."""
-
-EXPORTS = ("torchvision", "timm", "albumentations", "kornia", "dali", "mmpretrain")
 
 
 def data_argument(config: Mapping[str, Any]) -> str | None:
@@ -75,18 +74,28 @@ def changed_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     return changed
 
 
-def search_command(config: Mapping[str, Any], out: Path | str) -> str | None:
-    """The command (or, where settings have no option, the Python) that makes this run again."""
+def _asked(config: Mapping[str, Any]) -> dict[str, Any]:
+    asked = {name: config[name] for name in ASKED if config.get(name) is not None}
+    if str(config.get("device", "cpu")) != "cpu":
+        asked.setdefault("verify_budget", 0)  # on a GPU a search verifies unless told not to
+    return asked
+
+
+def search_command(
+    config: Mapping[str, Any], out: Path | str, *, resume: bool = False
+) -> str | None:
+    """The command (or, where settings have no option, the Python) of a search with output `out`."""
     if config.get("command") != "search":
         return None
     changed = changed_settings(config)
     model = str(config.get("model", "small"))
     by_name = any(re.fullmatch(pattern, model) for pattern in BUILDERS)
     preset = str(mapping(config.get("search")).get("preset", "dada"))
-    out = f"{out}-again"
     sides = isinstance(config.get("image_size"), list)  # the option takes one number
     if not by_name or sides or set(changed) - set(FLAGS):
-        return _search_call(config, changed, model if by_name else None, preset, out)
+        return _search_call(
+            config, changed, model if by_name else None, preset, str(out), resume=resume
+        )
     words = ["dada", "search", data_argument(config) or "DATA", "--model", shell_word(model)]
     if preset != "dada":
         words += ["--preset", shell_word(preset)]
@@ -97,16 +106,22 @@ def search_command(config: Mapping[str, Any], out: Path | str) -> str | None:
         else:
             listed = isinstance(value, tuple)
             words += [flag, shell_word(",".join(map(str, value)) if listed else value)]
-    for name, flag in ASKED.items():
-        if config.get(name) is not None:
-            words += [flag, shell_word(config[name])]
+    for name, value in _asked(config).items():
+        words += [ASKED[name], shell_word(value)]
     for name, usual in (("seed", 0), ("device", "auto")):
         words += [f"--{name}", shell_word(config.get(name, usual))]
-    return " ".join([*words, "--out", shell_word(out)])
+    words += ["--out", shell_word(out), *(["--resume"] if resume else [])]
+    return " ".join(words)
 
 
 def _search_call(
-    config: Mapping[str, Any], changed: dict[str, Any], model: str | None, preset: str, out: str
+    config: Mapping[str, Any],
+    changed: dict[str, Any],
+    model: str | None,
+    preset: str,
+    out: str,
+    *,
+    resume: bool,
 ) -> str:
     data = config.get("source") or config.get("data")
     given = data == "digits" or config.get("source")
@@ -119,24 +134,24 @@ def _search_call(
     arguments = [
         f"preset={preset!r}",
         *(
-            f"{'val_data' if name == 'val_source' else name}={config[name]!r}"
-            for name in ASKED
-            if config.get(name) is not None
+            f"{'val_data' if name == 'val_source' else name}={value!r}"
+            for name, value in _asked(config).items()
         ),
         *(f"{name}={value!r}" for name, value in changed.items()),
         f"seed={config.get('seed', 0)!r}",
         f"device={config.get('device', 'auto')!r}",
         f"out={out!r}",
+        *(["resume=True"] if resume else []),
     ]
     lines = [f"    {line}" for line in (*lines, *(f"{argument}," for argument in arguments))]
     base = "from dada.config import Base\n" if "base" in changed else ""
     return "\n".join([f"import dada\n{base}", "dada.search(", *lines, ")"])
 
 
-def repeat(run: Run) -> Html | None:
+def how_to_repeat(run: RunDirectory) -> Html | None:
     """Command, seed, versions and the fingerprint of the data."""
     content: list[object] = []
-    if command := search_command(run.config, run.path):
+    if command := search_command(run.config, f"{run.path}-again"):
         content.append(code_block(command))
     facts: dict[str, object] = {}
     if run.config.get("seed") is not None:
@@ -161,7 +176,7 @@ def repeat(run: Run) -> Html | None:
     return section("repeat", "Repeat it", fill('<p class="lead">$w</p>', w=words), *content)
 
 
-def loop_code(run: Run) -> str:
+def loop_code(run: RunDirectory) -> str:
     return f"""import dada
 
 policy = dada.Policy.load({str(run.path)!r})
@@ -172,7 +187,7 @@ for images, labels in loader:  # uint8, BCHW
     loss = criterion(model(normalise(images)), labels)"""
 
 
-def loader_code(run: Run) -> str:
+def loader_code(run: RunDirectory) -> str:
     return f"""import dada
 import torch
 from torchvision import datasets
@@ -191,12 +206,12 @@ loader = torch.utils.data.DataLoader(
 )"""
 
 
-def use(run: Run) -> Html | None:
+def how_to_use(run: RunDirectory) -> Html | None:
     """The policy in the user's own training, with this package or without it."""
-    if run.policy is None:
+    if run.policy is None or run.unfinished:
         return None
     path = shell_word(run.path)
-    exports = "\n".join(f"dada export {path} --to {target}" for target in EXPORTS)
+    exports = "\n".join(f"dada export {path} --to {target}" for target in EXPORT_TARGETS)
     return section(
         "use",
         "Use it",

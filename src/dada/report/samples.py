@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from dada.data import Split
+from dada.runlog.files import write
 
 FILE = "samples.npz"
 MOST_IMAGES = 32
@@ -44,13 +45,7 @@ def save_samples(split: Split, run_path: str | os.PathLike[str]) -> Path:
         classes=np.array(split.classes, dtype=np.str_),
     )
     target = Path(run_path) / FILE
-    beside = target.with_name(f".{FILE}.tmp")  # the name that a run sweeps away after a crash
-    try:
-        beside.write_bytes(content.getvalue())
-        os.replace(beside, target)
-    except BaseException:
-        beside.unlink(missing_ok=True)
-        raise
+    write(target, lambda file: file.write(content.getvalue()))
     return target
 
 

@@ -1,4 +1,4 @@
-"""The first thing on the page: what was found, and whether it is known to be worth anything."""
+"""The top of the page: what was found, and how it compares with the free alternatives."""
 
 from __future__ import annotations
 
@@ -8,20 +8,34 @@ from typing import Any
 
 from dada.report.markup import Html, code_block, fill, join
 from dada.report.measured import even_rate, own_name
-from dada.report.plots import Row, interval_plot, points
-from dada.report.repeat import data_argument
-from dada.report.run import Run, interval, mapping, number, sequence
+from dada.report.plots import IntervalRow, interval_plot, points
+from dada.report.repeat import data_argument, search_command
+from dada.report.run_directory import RunDirectory, interval, mapping, number, sequence
 from dada.safe_text import shell_word
 
 OFTEN, SELDOM = 1.25, 0.5  # times the mean rate of all operations
 
 
-def verdict(run: Run) -> Html:
-    judged = judgement(run)
-    return _judged(judged) if judged else _not_judged(run)
+def verdict_block(run: RunDirectory) -> Html:
+    facts = compared_facts(run)
+    if run.unfinished:
+        return join([_unfinished(run), _compared(facts) if facts else ""])
+    return _compared(facts) if facts else _not_compared(run)
 
 
-def judgement(run: Run) -> dict[str, Any] | None:
+def _unfinished(run: RunDirectory) -> Html:
+    data = data_argument(run.config) or "DATA"
+    usual = f"dada search {data} --out {shell_word(run.path)} --resume"
+    return fill(
+        '<div class="verdict open"><p class="say">This search has not finished.</p><p>$words</p>'
+        "$command</div>",
+        words="The page shows what it has learned so far. Its policy is not the result: later "
+        "epochs, looking ahead and verification may still change it. To continue the search:",
+        command=code_block(search_command(run.config, run.path, resume=True) or usual),
+    )
+
+
+def compared_facts(run: RunDirectory) -> dict[str, Any] | None:
     """The verification of the policy, else what a comparison says of it; None: never compared."""
     if run.verification:
         return dict(run.verification)
@@ -43,21 +57,21 @@ def judgement(run: Run) -> dict[str, Any] | None:
     }
 
 
-def _judged(judged: Mapping[str, Any]) -> Html:
-    difference, ends = number(judged.get("difference")), interval(judged.get("interval"))
-    against = str(judged.get("against") or "uniform")
+def _compared(compared: Mapping[str, Any]) -> Html:
+    difference, ends = number(compared.get("difference")), interval(compared.get("interval"))
+    against = str(compared.get("against") or "uniform")
     tone = "open"
     if ends is not None and ends[0] > 0:
         tone = "good"
     elif ends is not None and ends[1] < 0:
         tone = "bad"
-    said = re.sub(r"^no\b", "No", str(judged.get("verdict") or "").replace("+-", "±"))
+    said = re.sub(r"^no\b", "No", str(compared.get("verdict") or "").replace("+-", "±"))
     if not said:
         said = f"Compared with {against}." if difference is not None else "Compared."
     facts = []
     if ends is not None:
         facts.append(f"95% interval {points(ends[0])} to {points(ends[1])}")
-    seeds, seconds = number(judged.get("seeds")), number(judged.get("seconds"))
+    seeds, seconds = number(compared.get("seeds")), number(compared.get("seconds"))
     if seeds is not None:
         facts.append(f"{seeds:.0f} seed{'' if seeds == 1 else 's'}")
     if seconds is not None:
@@ -70,7 +84,7 @@ def _judged(judged: Mapping[str, Any]) -> Html:
             against=against,
         )
     if difference is not None and ends is not None:
-        row = Row(name=against, mean=difference, interval=ends, ours=True)
+        row = IntervalRow(name=against, mean=difference, interval=ends, ours=True)
         label = ", ".join(facts)
         plot = interval_plot([row], label=label, unit="points", zero=True, names=False)
     return fill(
@@ -84,7 +98,7 @@ def _judged(judged: Mapping[str, Any]) -> Html:
     )
 
 
-def _not_judged(run: Run) -> Html:
+def _not_compared(run: RunDirectory) -> Html:
     data = data_argument(run.config) or "DATA"
     policies = shell_word(f"{run.path},uniform,trivialaugment,none")
     own, compared = shell_word(run.path), shell_word(f"{run.path}-compared")
@@ -94,14 +108,14 @@ def _not_judged(run: Run) -> Html:
     )
     return fill(
         '<div class="verdict open"><p class="say">Not yet compared.</p><p>$words</p>$command</div>',
-        words="The search found this policy; nobody has yet trained with it and with the free "
-        "alternatives side by side. Whether it beats drawing operations at random on your data "
-        "is open until you do:",
+        words="The search found this policy; it has not been compared with the free "
+        "alternatives by training. Whether it beats drawing operations at random on your data "
+        "is not known until you do so:",
         command=code_block(command),
     )
 
 
-def found(run: Run) -> Html | None:
+def found(run: RunDirectory) -> Html | None:
     """Which operations the search came to favour or avoid, in words, and the cost, in tiles."""
     policy = run.policy
     if policy is None:

@@ -4,11 +4,12 @@
     config.toml             the settings; a resumed run must have the same ones
     log.jsonl               one JSON object per line, in the order they were measured
     checkpoint.pt           the newest state; checkpoint.previous.pt is the one before it
+    policy.json             the result of a search; until then unfinished-policy.json
     finished.json           written last, so its presence means that nothing is left to do
 
-A process may be killed at any instant. So whole files are written beside and renamed, the log,
-which only grows, may lose part of its last line, and every checkpoint remembers how many log
-lines preceded it, so that a resumed log has no line twice.
+A process may be killed at any instant. So files are written beside and renamed, the log, which is
+only appended to, may lose part of its last line, and every checkpoint records how many log lines
+preceded it, so that a resumed log has no line twice.
 """
 
 from __future__ import annotations
@@ -29,11 +30,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from dada.runlog.environment import versions
 from dada.runlog.files import read_weights, write, write_text, write_weights
 from dada.runlog.toml import to_toml
-from dada.runlog.versions import versions
 
 __all__ = [
+    "POLICY",
+    "UNFINISHED_POLICY",
     "RunLog",
     "check_run_path",
     "read_log",
@@ -47,7 +50,10 @@ __all__ = [
 RUN_FORMAT, RUN_VERSION = "dada-run", 1
 CHECKPOINT_FORMAT, CHECKPOINT_VERSION = "dada-checkpoint", 1
 
-CHEAP_SECONDS = 0.03  # a checkpoint that takes no longer to write is always wanted
+# What a run leaves behind, and what a search has learned as long as it is not done.
+POLICY, UNFINISHED_POLICY = "policy.json", "unfinished-policy.json"
+
+CHEAP_SECONDS = 0.03  # a checkpoint that takes no longer to write is always written
 CHECKPOINTS_SHARE = 0.02  # others take no more than this of a run's time
 
 _RUN, _CONFIG, _LOG, _FINISHED = "run.json", "config.toml", "log.jsonl", "finished.json"
@@ -101,8 +107,8 @@ class RunLog:
     def config(self, settings: Mapping[str, Any], *, may_change: Collection[str] = ()) -> None:
         """Write config.toml, or, where there is one already, insist that it says the same.
 
-        `may_change` names dotted keys (`"device"`, `"train.workers"`) that a resumed run may set
-        anew: those that cannot change the result.
+        `may_change` names dotted keys (`"device"`, `"train.workers"`) that a resumed run may
+        change: those that cannot change the result.
         """
         text = to_toml(settings)
         file = self.path / _CONFIG
@@ -134,7 +140,7 @@ class RunLog:
         self._log_lines += 1
 
     def save_text(self, name: str, text: str) -> Path:
-        """Write a text file of the run so that it is either there whole or not there at all."""
+        """Write a text file of the run atomically: complete or not at all."""
         assert Path(name).name == name, f"{name!r} should be a file name without a folder"
         write_text(self.path / name, text)
         return self.path / name
@@ -159,7 +165,7 @@ class RunLog:
         content = {"format": CHECKPOINT_FORMAT, "version": CHECKPOINT_VERSION}
         content |= {"log_lines": self._log_lines, "state": dict(state)}
         begun = time.perf_counter()
-        # Between any two of these three lines a whole state is on disk under one of the names.
+        # Between any two of these three lines a complete state is on disk under one of the names.
         write(self.path / _NEXT, lambda file: torch.save(content, file))
         if (self.path / _NEWEST).exists():
             os.replace(self.path / _NEWEST, self.path / _PREVIOUS)
@@ -169,10 +175,10 @@ class RunLog:
         self._next_checkpoint = now + (cost / CHECKPOINTS_SHARE if cost > CHEAP_SECONDS else 0)
 
     def restore(self) -> dict[str, Any] | None:
-        """The newest readable state, or None when there is none and the run begins at the start.
+        """The newest readable state; None when there is none and the run starts from the beginning.
 
-        Its tensors are on the CPU, where generator states have to be and load_state_dict wants no
-        more. Log lines written after that state are dropped: the run will write them again.
+        Its tensors are on the CPU: generator states have to be there, and load_state_dict accepts
+        them. Log lines written after that state are dropped: the run will write them again.
         """
         damaged: list[str] = []
         for name in (_NEXT, _NEWEST, _PREVIOUS):

@@ -1,4 +1,4 @@
-"""Files that are either there whole or not there at all."""
+"""Atomic writes: a file is there complete or not at all."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:
-    """Write a UTF-8 file beside, make it durable, rename: never half there, not even on a crash."""
+    """Write a UTF-8 file beside, sync it, rename: never partly written, not even on a crash."""
     write(Path(path), lambda file: file.write(text.encode("utf-8")))
 
 
@@ -35,7 +35,7 @@ def read_weights(path: str | os.PathLike[str]) -> dict[str, Tensor]:
 
 
 def write(path: Path, fill: Callable[[IO[bytes]], object]) -> None:
-    """Fill a file beside `path`, bring it to disk, then rename it into place."""
+    """Fill a file beside `path`, sync it to disk, then rename it into place."""
     beside = path.with_name(f".{path.name}.tmp")
     try:
         with open(beside, "wb") as file:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from dada.runlog import write_text
-from dada.trials.runners import Outcome, Trial
+from dada.trials.runners import Trial, TrialScores
 
 FOLDER = "trainings"
 SECONDS_BETWEEN_LOOKS = 0.2
@@ -34,12 +34,12 @@ class Records:
         fit = re.sub(r"[^A-Za-z0-9.-]+", "-", trial.name).strip("-.")[-60:]
         return self.folder / f"{number:02d}-{fit}-seed{trial.seed}.json"
 
-    def write(self, trial: Trial, outcome: Outcome) -> None:
-        content = {"policy": trial.name, "seed": trial.seed, **outcome}
+    def write(self, trial: Trial, scores: TrialScores) -> None:
+        content = {"policy": trial.name, "seed": trial.seed, **scores}
         write_text(self.file(trial), json.dumps(content, allow_nan=False) + "\n")
 
-    def read(self, trial: Trial) -> Outcome | None:
-        """The outcome of this trial, or None when it has not ended."""
+    def read(self, trial: Trial) -> TrialScores | None:
+        """The scores of this trial, or None when it has not ended."""
         file = self.file(trial)
         if not file.exists():
             return None
@@ -51,17 +51,17 @@ class Records:
             raise ValueError(f"{file} is damaged; delete it to have this training done again")
         return dict(content)
 
-    def wait_for(self, trials: Sequence[Trial]) -> dict[Trial, Outcome]:
-        """All outcomes, once the other processes have written theirs.
+    def wait_for(self, trials: Sequence[Trial]) -> dict[Trial, TrialScores]:
+        """All scores, once the other processes have written theirs.
 
         Looking at the disk has no time-out, where a collective call has, and whoever fails is seen
         by `torchrun`, which then ends everyone.
         """
-        found: dict[Trial, Outcome] = {}
+        found: dict[Trial, TrialScores] = {}
         while len(found) < len(trials):
             for trial in trials:
-                if trial not in found and (outcome := self.read(trial)) is not None:
-                    found[trial] = outcome
+                if trial not in found and (scores := self.read(trial)) is not None:
+                    found[trial] = scores
             if len(found) < len(trials):
                 time.sleep(SECONDS_BETWEEN_LOOKS)
         return found

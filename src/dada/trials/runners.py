@@ -1,4 +1,4 @@
-"""The trainings of a comparison, and the ways to run them: in turn, on one card, in processes.
+"""Many trainings that are compared, and the ways to run them: in turn, on one card, in processes.
 
 A trial is one policy with one seed. With the same seed every policy starts from the same weights
 and sees the images in the same order. How trials are run does not change what they give: on a CPU
@@ -12,11 +12,13 @@ import multiprocessing
 import os
 import pickle
 import signal
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from multiprocessing.connection import Connection, wait
+from typing import Any
 
 import torch
 from torch import nn
@@ -25,12 +27,13 @@ from dada import models
 from dada.config import TrainConfig
 from dada.data import Split
 from dada.policy import Policy
-
-if TYPE_CHECKING:
-    from dada.training.loop import Job, TrainResult
+from dada.training.loop import Job, TrainResult, at_once_for, train_many
 
 SHIPPED_SPACES = ("paper", "strength", "wide")  # others are registered in this process only
 MOST_BYTES_COPIED = 2**30
+
+TrialScores = dict[str, Any]
+"""What a training was scored at, as plain numbers: see `scores_of`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +56,7 @@ class Setting:
     split: Split
     model: str | nn.Module  # a module is copied for every trial
     device: torch.device
+    graph: bool = True  # record the steps as CUDA graphs
 
     def network(self, seed: int) -> nn.Module:
         shape = self.split.num_classes, self.split.channels, self.split.image_size
@@ -66,8 +70,6 @@ class Setting:
         return self.split.decoded_bytes
 
     def job(self, trial: Trial) -> Job:
-        from dada.training.loop import Job
-
         return Job(
             split=self.split_for(trial),
             model=self.network(trial.seed),
@@ -75,15 +77,11 @@ class Setting:
             config=trial.config,
             seed=trial.seed,
             device=self.device,
+            graph=self.graph,
         )
 
 
-Outcome = dict[str, Any]
-Runner = Callable[[Setting, Sequence[Trial], int], Iterator[tuple[Trial, Outcome]]]
-"""(setting, trials, at once) -> (trial, outcome) in the order in which they end"""
-
-
-def judgement(result: TrainResult) -> Outcome:
+def scores_of(result: TrainResult) -> TrialScores:
     """Of a training, the numbers that are kept."""
     scores = result.scores
     return {
@@ -98,80 +96,117 @@ def judgement(result: TrainResult) -> Outcome:
 
 
 def default_at_once(device: torch.device, image_size: tuple[int, int]) -> int:
-    """A core for every training; a few small ones on a card, large ones fill it alone."""
-    if device.type == "cpu":
-        if hasattr(os, "sched_getaffinity"):  # a container may have fewer than the machine
-            return len(os.sched_getaffinity(0))
-        return os.cpu_count() or 1
-    from dada.training.loop import at_once_for
+    """How many trainings run side by side: a few small ones on a card, large ones fill it alone.
 
-    return at_once_for(device, image_size)
+    On a CPU one for every core, in processes of their own. Those import the program that started
+    them: the command is made for that, a script may not be, so there it is one after another.
+    """
+    if device.type == "cuda":
+        return at_once_for(device, image_size)
+    main = getattr(sys.modules.get("__main__"), "main", None)
+    if not str(getattr(main, "__module__", "")).startswith("dada."):
+        return 1
+    if hasattr(os, "sched_getaffinity"):  # a container may have fewer than the machine
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def run_trials(
     setting: Setting, trials: Sequence[Trial], at_once: int
-) -> Iterator[tuple[Trial, Outcome]]:
-    """Every trial's outcome, in the order in which they end."""
+) -> Iterator[tuple[Trial, TrialScores]]:
+    """The scores of every trial, in the order in which they end."""
     at_once = min(at_once, len(trials))
     if at_once <= 1:
-        return in_turn(setting, trials, 1)
+        return in_turn(setting, trials)
     if setting.device.type == "cuda":
         return on_one_card(setting, trials, at_once)
-    runner = in_processes if _can_travel(setting, trials, at_once) else in_turn
-    return runner(setting, trials, at_once)
+    if _can_travel(setting, trials, at_once):
+        return in_processes(setting, trials, at_once)
+    return in_turn(setting, trials)
 
 
-def in_turn(
-    setting: Setting, trials: Sequence[Trial], at_once: int = 1
-) -> Iterator[tuple[Trial, Outcome]]:
+def in_turn(setting: Setting, trials: Sequence[Trial]) -> Iterator[tuple[Trial, TrialScores]]:
     for trial in trials:
         yield trial, _train(setting, trial)
 
 
 def on_one_card(
     setting: Setting, trials: Sequence[Trial], at_once: int
-) -> Iterator[tuple[Trial, Outcome]]:
-    from dada.training.loop import train_many
-
+) -> Iterator[tuple[Trial, TrialScores]]:
     jobs = [setting.job(trial) for trial in trials]
     trial_of = {id(job): trial for job, trial in zip(jobs, trials, strict=True)}
     for job, result in train_many(jobs, at_once):
-        yield trial_of[id(job)], judgement(result)
+        yield trial_of[id(job)], scores_of(result)
 
 
 def in_processes(
     setting: Setting, trials: Sequence[Trial], at_once: int
-) -> Iterator[tuple[Trial, Outcome]]:
+) -> Iterator[tuple[Trial, TrialScores]]:
     """Each training in a process of its own, with one thread; they end when this one does."""
-    others = set(multiprocessing.active_children())
-    pool = ProcessPoolExecutor(
-        at_once,
-        mp_context=multiprocessing.get_context("spawn"),  # torch's threads do not survive a fork
-        initializer=_begin,
-        initargs=(pickle.dumps(setting),),
-    )
+    spawn = multiprocessing.get_context("spawn")  # torch's threads do not survive a fork
+    waiting, running = list(trials), dict[Connection, Trial]()
+    workers = []
     try:
-        waiting = {pool.submit(_train_here, trial): trial for trial in trials}
-        for done in as_completed(waiting):
-            yield waiting[done], done.result()
-    except BaseException as problem:
-        for child in set(multiprocessing.active_children()) - others:
-            child.terminate()
-        if isinstance(problem, BrokenProcessPool):
-            raise ValueError(
-                "a training process died, most likely for want of memory; "
-                "use `at_once=1`, or `resume=True` to go on"
-            ) from None
-        raise
+        for _ in range(at_once):
+            ours, theirs = spawn.Pipe()
+            worker = spawn.Process(target=_work, args=(theirs,), daemon=True)
+            worker.start()
+            theirs.close()  # so that a worker's death ends the connection
+            workers.append((worker, ours))
+            ours.send(setting)
+            ours.send(waiting[0])
+            running[ours] = waiting.pop(0)
+        while running:
+            for ended in wait(list(running)):
+                assert isinstance(ended, Connection)
+                scores = ended.recv()
+                trial = running.pop(ended)
+                if isinstance(scores, Exception):
+                    raise scores
+                if waiting:
+                    running[ended] = waiting.pop(0)
+                    ended.send(running[ended])
+                yield trial, scores
+    except (EOFError, ConnectionError):
+        raise ValueError(
+            "a training process died, most likely for want of memory; "
+            "use `at_once=1`, or `resume=True` to continue"
+        ) from None
     finally:
-        pool.shutdown(cancel_futures=True)
+        for worker, connection in workers:
+            connection.close()
+            worker.terminate()
+            worker.join()
 
 
-def _train(setting: Setting, trial: Trial) -> Outcome:
-    from dada.training.loop import train_many
+def _work(connection: Connection) -> None:
+    """In a process of its own: what all trials share, then one trial after another.
 
+    An interrupt is for the parent to handle. When the parent dies, however it dies, so does this.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    torch.set_num_threads(1)
+    with suppress(EOFError, ConnectionError):
+        setting: Setting = connection.recv()
+        while True:
+            trial: Trial = connection.recv()
+            try:
+                connection.send(_train(setting, trial))
+            except Exception as error:
+                connection.send(error)
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
+
+
+def _train(setting: Setting, trial: Trial) -> TrialScores:
     try:
-        return next(judgement(result) for _, result in train_many([setting.job(trial)]))
+        return next(scores_of(result) for _, result in train_many([setting.job(trial)]))
     except ValueError as error:
         raise ValueError(f"{trial}: {error}") from None
 
@@ -183,30 +218,12 @@ def _can_travel(setting: Setting, trials: Sequence[Trial], at_once: int) -> bool
     if setting.decoded_bytes * at_once > MOST_BYTES_COPIED:
         return False
     # A class written in the script that runs, or at a prompt, cannot be imported elsewhere.
-    if any(type(part).__module__ == "__main__" for part in _modules(setting.model)):
+    if isinstance(setting.model, nn.Module) and any(
+        type(part).__module__ == "__main__" for part in setting.model.modules()
+    ):
         return False
     try:
         pickle.dumps(setting)
     except Exception:  # whatever a stranger's object raises when it cannot be pickled
         return False
     return True
-
-
-def _modules(model: str | nn.Module) -> Iterator[nn.Module]:
-    return model.modules() if isinstance(model, nn.Module) else iter(())
-
-
-_setting: Setting | None = None
-
-
-def _begin(content: bytes) -> None:
-    """In a new process: what all its trials share. An interrupt is for the parent to handle."""
-    global _setting
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    torch.set_num_threads(1)
-    _setting = pickle.loads(content)  # our parent's own, by way of its arguments
-
-
-def _train_here(trial: Trial) -> Outcome:
-    assert _setting is not None
-    return _train(_setting, trial)

@@ -2,32 +2,28 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections.abc import Callable
 from pathlib import Path
 
-from dada.exchange.exports import albumentations, dali, kornia, mmpretrain, timm, torchvision
-from dada.exchange.exports.plan import Plan, plan
+from dada.exchange.exports.physical_policy import PhysicalPolicy, in_physical_units
 from dada.policy import Policy
+from dada.policy.targets import EXPORT_TARGETS
 from dada.runlog import write_text
 
-# Each writer takes the policy in physical units and returns the file's text.
-TARGETS: dict[str, Callable[[Plan], str]] = {
-    "torchvision": torchvision.write,
-    "timm": timm.write,
-    "albumentations": albumentations.write,
-    "kornia": kornia.write,
-    "dali": dali.write,
-    "mmpretrain": mmpretrain.write,
+# A library's module here has its name, and a `write`: the policy in physical units -> the file.
+TARGETS: dict[str, Callable[[PhysicalPolicy], str]] = {
+    name: importlib.import_module(f"{__name__}.{name}").write for name in EXPORT_TARGETS
 }
 SUFFIXES = {"albumentations": ".json"}  # all others are Python
 
 
 def export(policy: Policy, target: str) -> str:
-    """The text of a file that does the policy in that library; the same policy, the same bytes."""
+    """The text of a file that applies the policy in that library; same policy, same bytes."""
     if target not in TARGETS:
         raise ValueError(f"no export to {target!r}; the targets are {', '.join(TARGETS)}")
-    return TARGETS[target](plan(policy, target))
+    return TARGETS[target](in_physical_units(policy, target))
 
 
 def export_file(

@@ -10,10 +10,10 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from dada.exchange.exports.plan import Plan, Step, shares_of_bits, spread
+from dada.exchange.exports.physical_policy import PhysicalOp, PhysicalPolicy, shares_of_bits, spread
 
 VERSION = "2.0.8"  # whose transforms and argument names these are
-POINTS = 10  # values that stand for a range where two arguments have to be drawn together
+POINTS = 10  # values that represent a range where two arguments have to be drawn together
 JUST_BELOW = 1e-6  # of a threshold: whole grey levels compare as they do in Pillow
 
 Transform = dict[str, Any]
@@ -28,21 +28,21 @@ NOTES = [
 ]
 
 
-def write(plan: Plan) -> str:
+def write(policy: PhysicalPolicy) -> str:
     subpolicies = [
         _node("Sequential", weight, transforms=[_step(step) for step in steps] or [_nothing()])
-        for weight, steps in zip(plan.weights, plan.subpolicies, strict=True)
+        for weight, steps in zip(policy.weights, policy.subpolicies, strict=True)
     ]
     chosen = _node("OneOf", 1.0, transforms=subpolicies) if subpolicies else _nothing()
     content = {
         "__version__": VERSION,
-        "about": [plan.title, *NOTES],
+        "about": [policy.title, *NOTES],
         "transform": _node("Compose", 1.0, transforms=[chosen]),
     }
     return json.dumps(content, indent=1, allow_nan=False) + "\n"
 
 
-def _step(step: Step) -> Transform:
+def _step(step: PhysicalOp) -> Transform:
     """One transform with the step's probability, or one of several, equally likely."""
     if step.does_nothing:
         return _nothing()

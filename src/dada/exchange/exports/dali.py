@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dada.exchange.exports.inline import render
-from dada.exchange.exports.plan import Plan
+from dada.exchange.exports.physical_policy import PhysicalPolicy
 
 HEADER = [
     "For NVIDIA DALI; needs nvidia-dali (1.23 or newer) and numpy, nothing else.",
@@ -19,5 +19,5 @@ HEADER = [
 ]
 
 
-def write(plan: Plan) -> str:
-    return render("dali_body.py", plan, HEADER)
+def write(policy: PhysicalPolicy) -> str:
+    return render("dali_body.py", policy, HEADER)

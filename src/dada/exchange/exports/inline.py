@@ -1,8 +1,8 @@
 """Turns a body, a Python file that runs inside this package, into one that runs without it.
 
-A body is ordinary, checked source. It takes kernels from this package with `from dada... import
-names` and holds an empty SUBPOLICIES. An export replaces the first by the source of those very
-names and of all that they use, so there is one text of every kernel, and the second by the policy.
+A body is ordinary, checked source. It imports kernels with `from dada... import names` and holds an
+empty SUBPOLICIES. An export replaces the imports by the source of those names and of everything
+they use, so every kernel is written once, and fills SUBPOLICIES with the policy.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
 
-from dada.exchange.exports.plan import Plan
+from dada.exchange.exports.physical_policy import PhysicalPolicy
 
 TABLE = "SUBPOLICIES"
-# Python looks for an encoding in the first two lines of a file: nothing of a policy stands there.
+# Python looks for an encoding in the first two lines of a file: they hold nothing of a policy.
 FIRST_LINES = [
     "# An image augmentation policy, written by dada-augment.",
     "# This file needs no dada-augment to run.",
 ]
 
 
-def render(body: str, plan: Plan, header: list[str]) -> str:
+def render(body: str, policy: PhysicalPolicy, header: list[str]) -> str:
     """The file's text: header comments, the body's own source, the kernels and the policy."""
     parsed = _body(body)
     wanted, lines = parsed.sources, parsed.lines
-    written: list[str] = [*heading(plan, header), ""]
+    written: list[str] = [*heading(policy, header), ""]
     position = 0
     further = [_import_line(*new) for new in sorted(wanted.imports.items())]
     for node in parsed.nodes:
@@ -37,7 +37,7 @@ def render(body: str, plan: Plan, header: list[str]) -> str:
             replacement, further = further, []  # at the first of them
         elif isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == TABLE:
             replacement = [
-                *table(plan),
+                *table(policy),
                 *(line for piece in wanted.pieces.values() for line in piece),
             ]
         else:
@@ -49,15 +49,15 @@ def render(body: str, plan: Plan, header: list[str]) -> str:
     return re.sub(r"\n{4,}", "\n\n\n", text)  # two empty lines between definitions, not four
 
 
-def heading(plan: Plan, lines: list[str]) -> list[str]:
-    """The comments that a file begins with; the plan's title keeps to the alphabet of comments."""
-    return [*FIRST_LINES, *(f"# {line}".rstrip() for line in [plan.title, *lines])]
+def heading(policy: PhysicalPolicy, lines: list[str]) -> list[str]:
+    """The comments at the top of a file; the policy's title is safe inside a comment."""
+    return [*FIRST_LINES, *(f"# {line}".rstrip() for line in [policy.title, *lines])]
 
 
-def table(plan: Plan) -> list[str]:
+def table(policy: PhysicalPolicy) -> list[str]:
     """The policy as Python literals, a line for every sub-policy."""
     rows = [f"{TABLE}: list = ["]
-    for weight, steps in zip(plan.weights, plan.subpolicies, strict=True):
+    for weight, steps in zip(policy.weights, policy.subpolicies, strict=True):
         written = [(step.op, step.probability, step.ranges) for step in steps]
         rows.append(f"    ({weight!r}, {written!r}),")
     return [*rows, "]"]

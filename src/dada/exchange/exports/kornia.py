@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dada.exchange.exports.inline import render
-from dada.exchange.exports.plan import Plan
+from dada.exchange.exports.physical_policy import PhysicalPolicy
 
 HEADER = [
     "For Kornia; needs torch and kornia, nothing else.",
@@ -18,5 +18,5 @@ HEADER = [
 ]
 
 
-def write(plan: Plan) -> str:
-    return render("kornia_body.py", plan, HEADER)
+def write(policy: PhysicalPolicy) -> str:
+    return render("kornia_body.py", policy, HEADER)

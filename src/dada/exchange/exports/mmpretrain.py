@@ -7,9 +7,15 @@ from collections.abc import Callable
 from typing import Any
 
 from dada.exchange.exports.inline import heading
-from dada.exchange.exports.plan import Plan, Ranges, Step, shares_of_bits, spread
+from dada.exchange.exports.physical_policy import (
+    PhysicalOp,
+    PhysicalPolicy,
+    Ranges,
+    shares_of_bits,
+    spread,
+)
 
-POINTS = 10  # values that stand for a range of Cutout, whose area MMPretrain draws, not its side
+POINTS = 10  # values that represent a range of Cutout, whose area MMPretrain draws, not its side
 SCOPE = "mmpretrain."  # found from any registry, whatever the config's default_scope
 SHARES_IN = 1 << 30  # MMCV wants probabilities whose float sum is exactly 1: multiples of 2 ** -30
 
@@ -29,18 +35,18 @@ HEADER = [
 Transform = dict[str, Any]
 
 
-def write(plan: Plan) -> str:
-    lines = [*heading(plan, HEADER), ""]
-    if not plan.subpolicies:
+def write(policy: PhysicalPolicy) -> str:
+    lines = [*heading(policy, HEADER), ""]
+    if not policy.subpolicies:
         return "\n".join([*lines, "dada_policy = []"]) + "\n"
-    shares = dyadic(plan.weights)
+    shares = dyadic(policy.weights)
     lines += [
         "dada_policy = [",
         "    dict(",
         "        type='RandomChoice',",
         "        transforms=[",
     ]
-    for steps in plan.subpolicies:
+    for steps in policy.subpolicies:
         written = ", ".join(_literal(_step(step)) for step in steps)
         lines.append(f"            [{written}],")
     probabilities = ", ".join(repr(share) for share in shares)
@@ -64,7 +70,7 @@ def _literal(value: Any) -> str:
     return repr(value)
 
 
-def _step(step: Step) -> Transform:
+def _step(step: PhysicalOp) -> Transform:
     signed = _both_directions(step)
     if signed is not None:
         return signed
@@ -81,7 +87,7 @@ def _step(step: Step) -> Transform:
 
 
 # (type, argument, how a value of Pillow's becomes the argument, further arguments)
-Row = tuple[str, str, Callable[[float], float], dict[str, Any]]
+TransformSpec = tuple[str, str, Callable[[float], float], dict[str, Any]]
 _MOVED = {"pad_val": 0, "interpolation": "nearest"}
 
 
@@ -93,7 +99,7 @@ def _from_one(value: float) -> float:
     return value - 1
 
 
-TWO_SIDED: dict[str, Row] = {
+TWO_SIDED: dict[str, TransformSpec] = {
     "ShearX": ("Shear", "magnitude", _minus, {"direction": "horizontal", **_MOVED}),
     "ShearY": ("Shear", "magnitude", _minus, {"direction": "vertical", **_MOVED}),
     "TranslateX": ("Translate", "magnitude", _minus, {"direction": "horizontal", **_MOVED}),
@@ -107,7 +113,7 @@ TWO_SIDED: dict[str, Row] = {
 WITHOUT_STRENGTH = ("AutoContrast", "Invert", "Equalize")
 
 
-def _both_directions(step: Step) -> Transform | None:
+def _both_directions(step: PhysicalOp) -> Transform | None:
     """Two ranges that mirror each other are MMPretrain's own random sign."""
     if step.op not in TWO_SIDED or len(step.ranges) != 2:
         return None

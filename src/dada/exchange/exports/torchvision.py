@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dada.exchange.exports.inline import render
-from dada.exchange.exports.plan import Plan
+from dada.exchange.exports.physical_policy import PhysicalPolicy
 
 HEADER = [
     "For torchvision's transforms v2; needs torch, torchvision and Pillow, nothing else.",
@@ -17,5 +17,5 @@ HEADER = [
 ]
 
 
-def write(plan: Plan) -> str:
-    return render("torchvision_body.py", plan, HEADER)
+def write(policy: PhysicalPolicy) -> str:
+    return render("torchvision_body.py", policy, HEADER)

@@ -1,4 +1,4 @@
-"""A policy from another library's form. Files are read as data: nothing in them is run."""
+"""A policy read from another library's format. Files are read as data: nothing in them is run."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ READERS: dict[str, Callable[[str, Collection[str]], Policy]] = {
 def import_policy(file: str, source: str, *, exclude: Collection[str] = ()) -> Policy:
     """The policy of a file, or of a name, of another library.
 
-    What a policy cannot say exactly but nearly is listed in `provenance["approximations"]`; what it
-    cannot say at all is refused by name. `exclude` names operations of the library to leave out.
+    What a policy can express only approximately is listed in `provenance["approximations"]`; what
+    it cannot express is refused by name. `exclude` names operations of the library to leave out.
     """
     if source not in READERS:
         raise ValueError(f"no import from {quoted(source)}; the sources are {', '.join(READERS)}")

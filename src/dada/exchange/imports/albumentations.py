@@ -10,14 +10,13 @@ from itertools import pairwise, product
 from typing import Any
 
 from dada.exchange.exports.albumentations import JUST_BELOW, POINTS
-from dada.exchange.exports.plan import Step
-from dada.exchange.imports.physical import MOST_OUTCOMES, Draft, read_json
+from dada.exchange.exports.physical_policy import PhysicalOp
+from dada.exchange.imports.physical import MOST_SUBPOLICIES, Draft, WeightedOps, read_json
 from dada.policy import Policy
 from dada.safe_text import quoted
 
-# (share, operation, start, end): one alternative of a step.
+# (share, operation, start, end): one alternative of an operation.
 Form = tuple[float, str, float, float]
-Outcomes = list[tuple[float, tuple[Step, ...]]]
 Node = dict[str, Any]
 NOTHING = "NoOp"
 
@@ -27,32 +26,31 @@ def read(file: str, drop: Collection[str] = ()) -> Policy:
     if not isinstance(content, dict) or not isinstance(content.get("transform"), dict):
         raise ValueError(f'{file}: not Albumentations JSON, "transform" is missing; see A.save')
     try:
-        outcomes = _outcomes(content["transform"], drop, forced=False)
+        subpolicies = _subpolicies(content["transform"], drop, forced=False)
     except (KeyError, TypeError, IndexError, RecursionError) as error:
         raise ValueError(f"{file}: not understood: {quoted(error)}") from None
     except ValueError as error:
         raise ValueError(f"{file}: {error}") from None
-    if outcomes == [(1.0, ())]:
+    if subpolicies == [(1.0, ())]:
         return Policy((), provenance={"name": file, "imported_from": "albumentations"})
     notes = [f"left out, as asked: {', '.join(drop)}"] if drop else []
-    return Draft(
-        source="albumentations", name=file, outcomes=outcomes, approximations=notes
-    ).policy()
+    draft = Draft(source="albumentations", name=file, subpolicies=subpolicies, approximations=notes)
+    return draft.policy()
 
 
 def _name(node: Node) -> str:
     return str(node["__class_fullname__"]).rsplit(".", 1)[-1]
 
 
-def _outcomes(node: Node, drop: Collection[str], *, forced: bool) -> Outcomes:
-    """What a node may do: (weight, steps). A forced one does not ask its own probability."""
+def _subpolicies(node: Node, drop: Collection[str], *, forced: bool) -> list[WeightedOps]:
+    """What a node may do. A forced one is applied whatever its own probability."""
     name, p = _name(node), 1.0 if forced else float(node.get("p", 1.0))
     if name in ("Compose", "Sequential"):
-        parts = [_outcomes(child, drop, forced=False) for child in node["transforms"]]
-        if math.prod(map(len, parts)) > MOST_OUTCOMES:
-            raise ValueError(f"{name} has more than {MOST_OUTCOMES} outcomes")
-        inside: Outcomes = [
-            (math.prod(w for w, _ in chosen), tuple(s for _, steps in chosen for s in steps))
+        parts = [_subpolicies(child, drop, forced=False) for child in node["transforms"]]
+        if math.prod(map(len, parts)) > MOST_SUBPOLICIES:
+            raise ValueError(f"{name} gives more than {MOST_SUBPOLICIES} sub-policies")
+        inside: list[WeightedOps] = [
+            (math.prod(w for w, _ in chosen), tuple(op for _, ops in chosen for op in ops))
             for chosen in product(*parts)
         ]
         return _sometimes(inside, p)
@@ -63,9 +61,9 @@ def _outcomes(node: Node, drop: Collection[str], *, forced: bool) -> Outcomes:
         total = math.fsum(float(child["p"]) for child in node["transforms"])
         return _sometimes(
             [
-                (float(child["p"]) / total * weight, steps)
+                (float(child["p"]) / total * weight, ops)
                 for child in node["transforms"]
-                for weight, steps in _outcomes(child, drop, forced=True)
+                for weight, ops in _subpolicies(child, drop, forced=True)
             ],
             p,
         )
@@ -75,17 +73,17 @@ def _outcomes(node: Node, drop: Collection[str], *, forced: bool) -> Outcomes:
     if forms is None:
         return [(1.0, ())]
     _, op, start, end = forms
-    return [(1.0, (Step(op=op, probability=p, ranges=((start, end),)),))]
+    return [(1.0, (PhysicalOp(op=op, probability=p, ranges=((start, end),)),))]
 
 
-def _sometimes(outcomes: Outcomes, p: float) -> Outcomes:
+def _sometimes(subpolicies: list[WeightedOps], p: float) -> list[WeightedOps]:
     if p >= 1:
-        return outcomes
-    return [*((weight * p, steps) for weight, steps in outcomes), (1 - p, ())]
+        return subpolicies
+    return [*((weight * p, ops) for weight, ops in subpolicies), (1 - p, ())]
 
 
-def _merged(node: Node, p: float) -> Step | None:
-    """Alternatives of one operation as one step: its directions, and values that are a range."""
+def _merged(node: Node, p: float) -> PhysicalOp | None:
+    """Alternatives of one operation as one: its directions, and values that are a range."""
     forms = []
     for child in node["transforms"]:
         if (
@@ -103,7 +101,7 @@ def _merged(node: Node, p: float) -> Step | None:
         ranges: list[tuple[float, float]] | None = _range_of_bits(pieces)
     else:
         ranges = _joined(pieces)
-    return None if ranges is None else Step(op=op, probability=p, ranges=tuple(ranges))
+    return None if ranges is None else PhysicalOp(op=op, probability=p, ranges=tuple(ranges))
 
 
 def _range_of_bits(pieces: list[tuple[float, float, float]]) -> list[tuple[float, float]] | None:
@@ -148,7 +146,7 @@ def _forms(node: Node) -> Form | None:
     """A transform as an operation in Pillow's unit; None when it does nothing."""
     name = _name(node)
     if name not in READINGS:
-        raise ValueError(f"transform {name} cannot be said; known are {', '.join(READINGS)}")
+        raise ValueError(f"transform {name} cannot be imported; known are {', '.join(READINGS)}")
     return READINGS[name](node)
 
 
@@ -171,7 +169,7 @@ def _moves(ends: tuple[float, float]) -> bool:
 
 def _affine(node: Node) -> Form | None:
     if any(_pair(s) != (1.0, 1.0) for s in _scales(node.get("scale", 1.0))):
-        raise ValueError("Affine with a scale cannot be said")
+        raise ValueError("Affine with a scale cannot be imported")
     if node.get("interpolation", 1) != 0 or node.get("border_mode", 0) != 0 or node.get("fill", 0):
         raise ValueError("Affine should have interpolation 0, border_mode 0 and fill 0")
     rotate = _pair(node.get("rotate", 0.0))
@@ -187,7 +185,7 @@ def _affine(node: Node) -> Form | None:
             raise ValueError("Affine shears about the centre: only a value at a time, shifted back")
         return 1.0, f"Shear{axis.upper()}", value, value
     if sum(kinds) > 1 or len(percent) > 1 or len(pixels) > 1:
-        raise ValueError("Affine that does several things at once cannot be said")
+        raise ValueError("Affine with several changes at once cannot be imported")
     for moved, suffix in ((percent, ""), (pixels, "Pixels")):
         for axis, (low, high) in moved.items():
             return 1.0, f"Translate{axis.upper()}{suffix}", -high, -low
@@ -202,7 +200,7 @@ def _jitter(node: Node) -> Form | None:
     names = {"brightness": "Brightness", "contrast": "Contrast", "saturation": "Color"}
     changed = [name for name in names if _pair(node.get(name, 1.0)) != (1.0, 1.0)]
     if _pair(node.get("hue", 0.0)) != (0.0, 0.0) or len(changed) > 1:
-        raise ValueError("ColorJitter that changes the hue, or several things, cannot be said")
+        raise ValueError("ColorJitter of the hue, or of several values at once, cannot be imported")
     return (1.0, names[changed[0]], *_pair(node[changed[0]])) if changed else None
 
 

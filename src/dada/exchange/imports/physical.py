@@ -1,7 +1,7 @@
-"""From operations in physical units back to a policy of this package: the export's plan reversed.
+"""From operations in physical units back to a policy of this package: the reverse of the export.
 
-Every step is put into a space by inverting its range, and checked by planning it forward again:
-what does not come out as it went in is refused, so a policy never means something else.
+Every operation is placed in a space by inverting its range, and checked by exporting it again: what
+does not come out as it went in is refused, so an imported policy means what its source meant.
 """
 
 from __future__ import annotations
@@ -13,7 +13,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dada.exchange.exports.plan import Ranges, Step, known_name, plan_step
+from dada.exchange.exports.physical_policy import (
+    PhysicalOp,
+    Ranges,
+    known_name,
+    op_in_physical_units,
+)
 from dada.ops import Op
 from dada.policy import Policy, PolicyOp, SubPolicy
 from dada.policy.space import SPACES, SearchSpace
@@ -21,36 +26,41 @@ from dada.safe_text import quoted
 
 TRIED = ("paper", "strength", "wide")
 CLOSE = 1e-6  # of the range: how far a value may come out from where it went in
-REACH = 0.01  # of the range: a value this far outside is moved to its end, and said so
-MOST_OUTCOMES = 20_000
+REACH = 0.01  # of the range: a value this far outside is moved to its end, with a note
+MOST_SUBPOLICIES = 20_000
+
+OpEntry = tuple[str, float, float | None]
+"""[op, probability, magnitude or null] of a published list."""
+WeightedOps = tuple[float, tuple[PhysicalOp, ...]]
+"""The weight of a sub-policy and its operations."""
 
 
 @dataclass(kw_only=True)
 class Draft:
-    """What a reader has understood: (weight, steps) and what it had to approximate."""
+    """What a reader understood: sub-policies in physical units, and what it approximated."""
 
     source: str
     name: str
-    outcomes: list[tuple[float, tuple[Step, ...]]]
+    subpolicies: list[WeightedOps]
     approximations: list[str] = field(default_factory=list)
 
     def policy(self) -> Policy:
-        """In the first space that can say all of it."""
+        """In the first space that can express all of it."""
         problems = []
         for name in TRIED:
             try:
                 return self._in_space(SPACES[name])
             except ValueError as error:
                 problems.append(f"space {name!r}: {error}")
-        raise ValueError(f"{self.name}: cannot be said as a policy; {'; '.join(problems)}")
+        raise ValueError(f"{self.name}: cannot be expressed as a policy; {'; '.join(problems)}")
 
     def _in_space(self, space: SearchSpace) -> Policy:
         notes = list(self.approximations)
         subpolicies = []
-        total = math.fsum(weight for weight, _ in self.outcomes)
-        for weight, steps in self.outcomes:
-            done = tuple(_policy_op(space, step, notes) for step in steps)
-            subpolicies.append(SubPolicy(weight / total, done))
+        total = math.fsum(weight for weight, _ in self.subpolicies)
+        for weight, ops in self.subpolicies:
+            in_space = tuple(_policy_op(space, op, notes) for op in ops)
+            subpolicies.append(SubPolicy(weight / total, in_space))
         equal = all(abs(s.weight * len(subpolicies) - 1) < 1e-9 for s in subpolicies)
         provenance: dict[str, Any] = {"name": self.name, "imported_from": self.source}
         if notes:
@@ -59,7 +69,7 @@ class Draft:
         return Policy(tuple(subpolicies), space.name, sampling, provenance)
 
 
-def _policy_op(space: SearchSpace, step: Step, notes: list[str]) -> PolicyOp:
+def _policy_op(space: SearchSpace, step: PhysicalOp, notes: list[str]) -> PolicyOp:
     op = next((row for row in space.ops if known_name(row) == step.op), None)
     if op is None:
         raise ValueError(f"it has no {step.op}")
@@ -71,16 +81,16 @@ def _policy_op(space: SearchSpace, step: Step, notes: list[str]) -> PolicyOp:
         first = max(ranges, key=lambda ends: max(ends))
         low, high = sorted(_magnitude(space, op, end) for end in first)
         result = PolicyOp(op.name, step.probability, low if low == high else (low, high))
-        again = plan_step(space, result, "a policy")
-        planned = ((op.neutral, op.neutral),) if again is None else again.ranges  # None: strength 0
-        if _same(planned, ranges, CLOSE * (op.high - op.low)):
+        again = op_in_physical_units(space, result, "a policy")
+        ranges_again = again.ranges if again is not None else ((op.neutral, op.neutral),)
+        if _same(ranges_again, ranges, CLOSE * (op.high - op.low)):
             return result
     written = " or ".join(f"{a:g}" if a == b else f"{a:g}..{b:g}" for a, b in step.ranges)
     raise ValueError(f"it has no {op.name} of {written}")
 
 
 def _from_the_middle(ranges: Ranges, neutral: float) -> Ranges:
-    """-9..9 is the same as a random sign and a size of 0..9, which is how strengths say it."""
+    """-9..9 is the same as a random sign and a size of 0..9, as the space of strengths has it."""
     if len(ranges) == 1 and abs(sum(ranges[0]) - 2 * neutral) < CLOSE:
         end = max(ranges[0])
         return ((neutral, end), (neutral, 2 * neutral - end))
@@ -120,14 +130,14 @@ def _same(one: Iterable[Sequence[float]], two: Iterable[Sequence[float]], margin
     )
 
 
-def one_value(op: str, probability: float, value: float = 0.0) -> Step:
-    return Step(op=op, probability=probability, ranges=((value, value),))
+def one_value(op: str, probability: float, value: float = 0.0) -> PhysicalOp:
+    return PhysicalOp(op=op, probability=probability, ranges=((value, value),))
 
 
-def either_sign(op: str, probability: float, value: float, middle: float = 0.0) -> Step:
+def either_sign(op: str, probability: float, value: float, middle: float = 0.0) -> PhysicalOp:
     """The value on both sides of the middle, as likely; once where both are the same."""
     ends = dict.fromkeys((middle + value, middle - value))
-    return Step(op=op, probability=probability, ranges=tuple((end, end) for end in ends))
+    return PhysicalOp(op=op, probability=probability, ranges=tuple((end, end) for end in ends))
 
 
 def read_json(file: str, what: str) -> Any:
@@ -139,23 +149,23 @@ def read_json(file: str, what: str) -> Any:
         raise ValueError(f"{file}: not JSON ({error}); a .py file is never run") from None
 
 
-def rows_of(content: Any, file: str) -> list[list[tuple[str, float, float | None]]]:
+def entries_of(content: Any, file: str) -> list[list[OpEntry]]:
     """[[[op, probability, magnitude or null], ...], ...], checked."""
     if not isinstance(content, list) or not content:
         raise ValueError(
             f"{file}: should be a list of sub-policies of [op, probability, magnitude]"
         )
-    rows = []
+    entries = []
     for i, subpolicy in enumerate(content):
         if not isinstance(subpolicy, list):
             raise ValueError(f"{file}: sub-policy {i} should be a list, got {quoted(subpolicy)}")
-        rows.append(
-            [_row(step, f"{file}: sub-policy {i}, step {j}") for j, step in enumerate(subpolicy)]
+        entries.append(
+            [_entry(step, f"{file}: sub-policy {i}, step {j}") for j, step in enumerate(subpolicy)]
         )
-    return rows
+    return entries
 
 
-def _row(step: Any, where: str) -> tuple[str, float, float | None]:
+def _entry(step: Any, where: str) -> OpEntry:
     if not isinstance(step, list) or len(step) != 3 or not isinstance(step[0], str):
         raise ValueError(f"{where} should be [op, probability, magnitude], got {quoted(step)}")
     name, probability, magnitude = step
@@ -172,12 +182,14 @@ def _row(step: Any, where: str) -> tuple[str, float, float | None]:
 
 
 def without(
-    rows: list[list[tuple[str, float, float | None]]], drop: Collection[str], where: str
-) -> tuple[list[list[tuple[str, float, float | None]]], list[str]]:
-    """The sub-policies that hold no operation to leave out, and a note of how many were left."""
-    kept = [row for row in rows if not any(name in drop for name, _, _ in row)]
+    subpolicies: list[list[OpEntry]], drop: Collection[str], where: str
+) -> tuple[list[list[OpEntry]], list[str]]:
+    """The sub-policies without an operation to leave out, and a note of how many were dropped."""
+    kept = [ops for ops in subpolicies if not any(name in drop for name, _, _ in ops)]
     if not kept:
-        raise ValueError(f"{where}: nothing is left without {', '.join(drop)}")
-    gone = len(rows) - len(kept)
-    note = f"left out, as asked: {gone} of {len(rows)} sub-policies with {', '.join(drop)}"
-    return kept, [note] if gone else []
+        raise ValueError(f"{where}: no sub-policy is left without {', '.join(drop)}")
+    dropped = len(subpolicies) - len(kept)
+    note = (
+        f"left out, as asked: {dropped} of {len(subpolicies)} sub-policies with {', '.join(drop)}"
+    )
+    return kept, [note] if dropped else []

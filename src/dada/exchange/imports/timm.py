@@ -8,20 +8,22 @@ from collections.abc import Callable, Collection
 from itertools import product
 from pathlib import Path
 
-from dada.exchange.exports.plan import Step
+from dada.exchange.exports.physical_policy import PhysicalOp
 from dada.exchange.imports.physical import (
-    MOST_OUTCOMES,
+    MOST_SUBPOLICIES,
     Draft,
+    OpEntry,
+    WeightedOps,
     either_sign,
+    entries_of,
     one_value,
     read_json,
-    rows_of,
     without,
 )
 from dada.policy import Policy
 from dada.safe_text import quoted
 
-FORMS = "original, originalr, v0, v0r, 3a, rand-m9-n2 and the like"
+FORMS = "original, originalr, v0, v0r, 3a, rand-m9-n2, ..."
 PIXELS = "timm fills with grey and interpolates; here black and nearest, as in the paper"
 LEVELS = 10.0  # timm's magnitudes run from 0 to 10
 UNIFORM_FROM = 100.0  # timm's mstd above which a magnitude is drawn from 0..m
@@ -33,27 +35,25 @@ _RAND = (
     *("SharpnessIncreasing", "ShearX", "ShearY", "TranslateXRel", "TranslateYRel"),
 )
 
-Row = tuple[str, float, float | None]
 
-
-def _signed(op: str, most: float) -> Callable[[float, float], Step]:
+def _signed(op: str, most: float) -> Callable[[float, float], PhysicalOp]:
     return lambda level, p: either_sign(op, p, level / LEVELS * most)
 
 
-def _enhanced(op: str) -> Callable[[float, float], Step]:
+def _enhanced(op: str) -> Callable[[float, float], PhysicalOp]:
     return lambda level, p: one_value(op, p, level / LEVELS * 1.8 + 0.1)
 
 
-def _further(op: str) -> Callable[[float, float], Step]:
+def _further(op: str) -> Callable[[float, float], PhysicalOp]:
     return lambda level, p: either_sign(op, p, level / LEVELS * 0.9, middle=1.0)
 
 
-def _plain(op: str) -> Callable[[float, float], Step]:
+def _plain(op: str) -> Callable[[float, float], PhysicalOp]:
     return lambda level, p: one_value(op, p)
 
 
-# timm's name -> (level in 0..10, probability) -> a step in physical units.
-READINGS: dict[str, Callable[[float, float], Step]] = {
+# timm's name -> (level in 0..10, probability) -> the operation in physical units.
+READINGS: dict[str, Callable[[float, float], PhysicalOp]] = {
     **{op: _plain(op) for op in ("AutoContrast", "Equalize", "Invert")},
     "ShearX": _signed("ShearX", 0.3),
     "ShearY": _signed("ShearY", 0.3),
@@ -78,21 +78,25 @@ CONTINUOUS = {name for name in READINGS if not name.startswith(("Posterize", "So
 def read(file: str, drop: Collection[str] = ()) -> Policy:
     """FILE is one of timm's strings, or JSON: [[[op, probability, magnitude], ...], ...]."""
     if Path(file).is_file():
-        rows, deviation, notes = rows_of(read_json(file, FORMS), file), 0.0, []
+        entries, deviation, notes = entries_of(read_json(file, FORMS), file), 0.0, []
     else:
         kind, *options = file.split("-")
         settings = _settings(options, file)
         deviation = settings.get("mstd", 0.0)
         if kind == "rand":
             return _rand(file, settings, drop)
-        rows = _named(kind, file)
+        entries = _named(kind, file)
         notes = [PIXELS]
-    rows, left_out = without(rows, drop, file)
+    entries, left_out = without(entries, drop, file)
     spread = _spread(deviation, file, notes)
-    outcomes = [(1.0, tuple(spread(*row) for row in steps)) for steps in rows]
-    return Draft(
-        source="timm", name=f"timm {file}", outcomes=outcomes, approximations=[*notes, *left_out]
-    ).policy()
+    subpolicies = [(1.0, tuple(spread(*entry) for entry in ops)) for ops in entries]
+    return _policy(file, subpolicies, [*notes, *left_out])
+
+
+def _policy(file: str, subpolicies: list[WeightedOps], notes: list[str]) -> Policy:
+    name = f"timm {file}"
+    draft = Draft(source="timm", name=name, subpolicies=subpolicies, approximations=notes)
+    return draft.policy()
 
 
 def _settings(options: list[str], file: str) -> dict[str, float]:
@@ -108,11 +112,11 @@ def _settings(options: list[str], file: str) -> dict[str, float]:
                 f"{file}: {quoted(option)} is not understood; known are {FORMS}"
             ) from None
         if name in ("mmax", "w", "t"):
-            raise ValueError(f"{file}: {quoted(option)} cannot be said as a policy; leave it out")
+            raise ValueError(f"{file}: {quoted(option)} cannot be imported; leave it out")
     return settings
 
 
-def _named(kind: str, file: str) -> list[list[Row]]:
+def _named(kind: str, file: str) -> list[list[OpEntry]]:
     if kind not in ("original", "originalr", "v0", "v0r", "3a"):
         raise ValueError(f"{file}: neither a file nor one of timm's policies: {FORMS}")
     try:
@@ -129,33 +133,30 @@ def _rand(file: str, settings: dict[str, float], drop: Collection[str]) -> Polic
     layers, level = int(settings.get("n", 2)), settings.get("m", LEVELS)
     names = [name if increasing else name.removesuffix("Increasing") for name in _RAND]
     kept = [name for name in names if name not in drop]
-    if len(kept) ** layers > MOST_OUTCOMES or layers < 1:
+    if len(kept) ** layers > MOST_SUBPOLICIES or layers < 1:
         raise ValueError(f"{file}: n{layers} gives too many sub-policies, use n1, n2 or n3")
     notes = [PIXELS]
     if len(kept) < len(names):
         notes.append(f"left out, as asked: {', '.join(n for n in names if n in drop)}")
     spread = _spread(settings.get("mstd", 0.0), file, notes)
-    steps = [spread(name, settings.get("p", 0.5), level) for name in kept]
-    outcomes = [(1.0, chosen) for chosen in product(steps, repeat=layers)]
-    return Draft(
-        source="timm", name=f"timm {file}", outcomes=outcomes, approximations=notes
-    ).policy()
+    ops = [spread(name, settings.get("p", 0.5), level) for name in kept]
+    return _policy(file, [(1.0, chosen) for chosen in product(ops, repeat=layers)], notes)
 
 
 def _spread(
     deviation: float, file: str, notes: list[str]
-) -> Callable[[str, float, float | None], Step]:
-    """How a row becomes a step when its magnitude is drawn about a level."""
+) -> Callable[[str, float, float | None], PhysicalOp]:
+    """(name, probability, level) -> the operation, whose magnitude is drawn around the level."""
     if 0 < deviation < UNIFORM_FROM:
         notes.append(
             f"mstd{deviation:g}: timm draws magnitudes from a normal distribution, here from the "
             "uniform one of the same mean and deviation (Posterize and Solarize: the mean)"
         )
 
-    def step(name: str, probability: float, level: float | None) -> Step:
+    def read_op(name: str, probability: float, level: float | None) -> PhysicalOp:
         if name not in READINGS:
             raise ValueError(
-                f"{file}: op {quoted(name)} cannot be said as a policy; `exclude` can leave it out"
+                f"{file}: op {quoted(name)} cannot be imported; `exclude` can leave it out"
             )
         level = LEVELS if level is None else level
         if not 0 <= level <= LEVELS:
@@ -170,6 +171,6 @@ def _spread(
         far = ends[1].ranges
         near = ends[0].ranges * (len(far) // len(ends[0].ranges))
         ranges = tuple((a, b) for (a, _), (b, _) in zip(near, far, strict=True))
-        return Step(op=ends[1].op, probability=probability, ranges=ranges)
+        return PhysicalOp(op=ends[1].op, probability=probability, ranges=ranges)
 
-    return step
+    return read_op

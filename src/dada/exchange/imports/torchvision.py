@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from dada.exchange.exports.plan import Step
+from dada.exchange.exports.physical_policy import PhysicalOp
 from dada.exchange.imports.physical import (
     Draft,
     either_sign,
+    entries_of,
     one_value,
     read_json,
-    rows_of,
     without,
 )
 from dada.policy import Policy
@@ -35,13 +35,14 @@ def read(file: str, drop: Collection[str] = ()) -> Policy:
     """FILE is cifar10, imagenet or svhn, or JSON: [[[op, probability, bin or null], ...], ...]."""
     name = file.removeprefix("AutoAugmentPolicy.").lower()
     content = _named(name) if name in NAMES else read_json(file, f"one of {', '.join(NAMES)}")
-    rows, notes = without(rows_of(content, file), drop, file)
-    outcomes = [
-        (1.0, tuple(_step(*row, where=f"{file}: sub-policy {i}") for row in steps))
-        for i, steps in enumerate(rows)
+    entries, notes = without(entries_of(content, file), drop, file)
+    subpolicies = [
+        (1.0, tuple(_op(*entry, where=f"{file}: sub-policy {i}") for entry in ops))
+        for i, ops in enumerate(entries)
     ]
     title = f"torchvision AutoAugment {name}" if name in NAMES else file
-    return Draft(source="torchvision", name=title, outcomes=outcomes, approximations=notes).policy()
+    draft = Draft(source="torchvision", name=title, subpolicies=subpolicies, approximations=notes)
+    return draft.policy()
 
 
 def _named(name: str) -> list[Any]:
@@ -51,12 +52,13 @@ def _named(name: str) -> list[Any]:
     return [[list(step) for step in subpolicy] for subpolicy in policies]
 
 
-def _step(name: str, probability: float, level: float | None, *, where: str) -> Step:
+def _op(name: str, probability: float, level: float | None, *, where: str) -> PhysicalOp:
     if name in PLAIN:
         return one_value(name, probability)
     known = (*MOVES, *ENHANCERS, "Posterize", "Solarize")
     if name not in known:
-        raise ValueError(f"{where}: op {quoted(name)} cannot be said; known are {', '.join(known)}")
+        problem = f"{where}: op {quoted(name)} cannot be imported"
+        raise ValueError(f"{problem}; known are {', '.join(known)}")
     if level is None or level not in range(BINS):
         raise ValueError(f"{where}: {name} needs a bin of 0..{BINS - 1}, got {quoted(level)}")
     share = level / (BINS - 1)

@@ -1,7 +1,7 @@
-"""Looks further ahead than one step: half a training again, once for each of several policies.
+"""Half a training again, once for each of several policies.
 
 A network is trained under `uniform`. From its middle on, the training is then repeated, each time
-under another policy, an arm, and every end is judged on the validation images. All ends of a run
+under another policy, an arm, and every end is scored on the validation images. All ends of a run
 share their beginning, order of images and random numbers, so what differs between them is the arm.
 
 One step of the paper's search asks the same question of the next step only, where an operation
@@ -20,37 +20,41 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from dada.config import TrainConfig
+from dada.config import Base, LookaheadConfig, TrainConfig
 from dada.data import Split
 from dada.engine import ALONE, Ranks
-from dada.policy import Policy
+from dada.policy import Policy, baselines
+from dada.policy.space import SearchSpace
+from dada.policy_search.job import SearchJob
+from dada.policy_search.lookahead.scoring import ArmLosses
+from dada.policy_search.lookahead.stand_in import StandIn
 from dada.runlog import RunLog
-from dada.training.loop import Job, Length, Place, Turns, at_once_for, learning_rates_T, take_turns
+from dada.training.loop import (
+    Job,
+    Length,
+    Place,
+    Turns,
+    at_once_for,
+    learning_rates_T,
+    take_turns,
+)
 from dada.training.scores import Scores
 from dada.trials.cost import forward_operations, training_seconds
 from dada.trials.short import seed_of, shorten
 
-REPEATED = 0.5  # of the schedule: its end
-STEPS = {"cpu": 100, "cuda": 600}  # of a whole schedule
-IMAGES = {"cpu": 500, "cuda": 4000}  # to train on, at most
-BATCH = {"cpu": 64, "cuda": 128}
-# At least. On a CPU, few images make large batches, or the ends differ by chance. A card makes many
-# more steps, and batches of 128 would have few images seen hundreds of times, at twice the price.
-STEPS_PER_EPOCH = {"cpu": 1, "cuda": 8}
-MOST_RUNS = 8
-
 
 @dataclass(frozen=True, kw_only=True)
-class Run:
-    """A training whose end is repeated under each of `arms`, judged on the validation images."""
+class BranchedRun:
+    """A training whose end is repeated under each of `arms`, scored on the validation images."""
 
     job: Job
     arms: Mapping[str, Policy]
+    repeated: float  # of the training
 
     @property
     def shared_epochs(self) -> int:
         epochs = Length.of(self.job).epochs
-        return epochs - max(1, round(REPEATED * epochs))
+        return epochs - max(1, round(self.repeated * epochs))
 
     @property
     def steps(self) -> int:
@@ -59,13 +63,15 @@ class Run:
         return (self.shared_epochs + repeated) * length.steps_per_epoch
 
 
-def look_ahead(runs: Sequence[Run], at_once: int = 1) -> Iterator[tuple[Run, dict[str, Scores]]]:
+def run_branches(
+    runs: Sequence[BranchedRun], at_once: int = 1
+) -> Iterator[tuple[BranchedRun, dict[str, Scores]]]:
     """The scores of every arm, run by run in the order in which they end."""
     total = sum(run.steps for run in runs)
-    return take_turns(((run, _ends(run, total)) for run in runs), at_once)
+    return take_turns(((run, _branches(run, total)) for run in runs), at_once)
 
 
-def _ends(run: Run, steps_of_all: int) -> Turns[dict[str, Scores]]:
+def _branches(run: BranchedRun, steps_of_all: int) -> Turns[dict[str, Scores]]:
     job = run.job
     assert job.split.val is not None
     length, place = Length.of(job), Place(job)
@@ -102,43 +108,18 @@ def _copied(held: Any) -> Any:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Seen:
-    """The validation loss with each arm, run by run."""
+class BranchedRuns:
+    """What all runs of a search share.
 
-    loss: dict[str, list[float]]
-
-    @property
-    def runs(self) -> int:
-        return len(next(iter(self.loss.values())))
-
-
-def schedule(
-    split: Split, training: TrainConfig, seed: int, device: torch.device
-) -> tuple[Split, TrainConfig]:
-    """The images of a run, and how it is trained."""
-    kind = device.type
-    return shorten(
-        split,
-        replace(training, batch_size=BATCH[kind]),
-        seed=seed,
-        images=IMAGES[kind],
-        steps=STEPS[kind],
-        per_epoch=STEPS_PER_EPOCH[kind],
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Lookout:
-    """What all runs share.
-
-    Every second run may be trained on the validation images and judged on the others. `build(seed)`
+    Every second run may be trained on the validation images and scored on the others. `build(seed)`
     gives a new network. With `run`, what has ended is written to its directory, and the same call
-    goes on from there.
+    continues from there.
     """
 
     halves: tuple[tuple[Split, TrainConfig], tuple[Split, TrainConfig]]  # as they are, exchanged
     build: Callable[[int], nn.Module]
-    trunk: Policy
+    start: Policy  # under which every training begins
+    settings: LookaheadConfig
     seed: int
     device: torch.device
     run: RunLog | None = None
@@ -146,57 +127,79 @@ class Lookout:
     ranks: Ranks = ALONE
 
     @classmethod
+    def of(cls, job: SearchJob, stand_in: StandIn | None = None) -> BranchedRuns:
+        """For a search, with its own images and network or with those that stand in for them."""
+        shared = cls.over(
+            job.split if stand_in is None else stand_in.split,
+            job.space,
+            job.config.base if stand_in is None else stand_in.base,
+            job.lookahead,
+            job.build if stand_in is None else stand_in.build,
+            job.device,
+            exchange=job.undivided is not None,
+            seed=job.seed,
+        )
+        return replace(shared, run=job.run, graph=job.graph, ranks=job.ranks)
+
+    @classmethod
     def over(
         cls,
         split: Split,
-        training: TrainConfig,
-        *,
-        exchange: bool,
-        seed: int,
+        space: SearchSpace,
+        base: Base,
+        settings: LookaheadConfig,
+        build: Callable[[int], nn.Module],
         device: torch.device,
-        **how: Any,
-    ) -> Lookout:
-        """`split` and `training` are what a user would train with, `how` the other fields.
-
-        With `exchange`, which is for halves that chance has made, every second run exchanges them.
-        """
+        *,
+        exchange: bool = False,
+        seed: int = 0,
+    ) -> BranchedRuns:
+        """With `exchange`, for halves divided at random, every second run exchanges them."""
         assert split.val is not None
-        here = there = schedule(split, training, seed, device)
+        training = TrainConfig(base=base)
+        here = there = shorten(split, training, settings.training, seed=seed)
         if exchange:
             other = replace(split, train=split.val, val=split.train)
-            there = schedule(other, training, seed, device)
-        return cls(halves=(here, there), seed=seed, device=device, **how)
+            there = shorten(other, training, settings.training, seed=seed)
+        return cls(
+            halves=(here, there),
+            build=build,
+            start=baselines.uniform(space),
+            settings=settings,
+            seed=seed,
+            device=device,
+        )
 
-    def _run(self, arms: Mapping[str, Policy], number: int) -> Run:
+    def _run(self, arms: Mapping[str, Policy], number: int) -> BranchedRun:
         split, config = self.halves[number % 2]
         seed = seed_of(self.seed, "looking ahead", number)
         job = Job(
             split=split,
             model=self.build(seed),
-            policy=self.trunk,
+            policy=self.start,
             config=config,
             seed=seed,
             device=self.device,
             graph=self.graph,
             ranks=self.ranks,
         )
-        return Run(job=job, arms=arms)
+        return BranchedRun(job=job, arms=arms, repeated=self.settings.repeated)
 
-    def affordable(self, arms: int, budget: float) -> int:
+    def affordable(self, arms: int, seconds: float) -> int:
         """How many runs of so many arms, by counting: no clock has a say in a result.
 
         They come in pairs, one run for each half: a half lacks images that the other has, which
         changes more than another network does. None where one run alone is too much.
         """
-        run = self._run({str(i): self.trunk for i in range(arms)}, 0)
+        run = self._run({str(i): self.start for i in range(arms)}, 0)
         job = run.job
         operations = forward_operations(job.model, (job.split.channels, *job.split.image_size))
         whole = training_seconds(job.split, job.config, operations, job.device.type)
         each = whole * run.steps / Length.of(job).steps
-        pairs = max(1, round(budget / (2 * each))) if each <= budget else 0
-        return min(MOST_RUNS, 2 * pairs)
+        pairs = max(1, round(seconds / (2 * each))) if each <= seconds else 0
+        return min(self.settings.most_runs, 2 * pairs)
 
-    def see(
+    def losses(
         self,
         arms: Mapping[str, Policy],
         count: int,
@@ -204,8 +207,8 @@ class Lookout:
         file: str,
         first: int = 0,
         on_run: Callable[[int], None] | None = None,
-    ) -> Seen:
-        """`count` runs, with seeds from `first` on; what they saw goes to `file`.
+    ) -> ArmLosses:
+        """Of `count` runs, with seeds from `first` on; those that end are written to `file`.
 
         `on_run` is told how many have ended.
         """
@@ -215,14 +218,14 @@ class Lookout:
         number_of = {run.job.seed: number for number, run in left.items()}
         size = self.halves[0][0].image_size
         at_once = 1 if self.ranks.world > 1 else at_once_for(self.device, size)
-        for one, scores in look_ahead(list(left.values()), at_once):
+        for one, scores in run_branches(list(left.values()), at_once):
             known[number_of[one.job.seed]] = {name: each.loss for name, each in scores.items()}
             if self.run is not None:
                 ended = {str(number): known[number] for number in sorted(known)}
                 self.run.save_text(file, json.dumps(ended, indent=1) + "\n")
             if on_run is not None:
                 on_run(len(known))
-        return Seen(loss={name: [known[number][name] for number in numbers] for name in arms})
+        return ArmLosses(loss={name: [known[number][name] for number in numbers] for name in arms})
 
     def _on_disk(self, file: str, arms: Mapping[str, Policy]) -> dict[int, dict[str, float]]:
         """What an earlier session of the same run wrote, of the same arms."""

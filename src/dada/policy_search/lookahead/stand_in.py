@@ -14,13 +14,10 @@ from torch import nn
 from torch.nn import functional as F
 
 from dada import models
-from dada.config import Base
+from dada.config import Base, LookaheadConfig
 from dada.data import Part, Split, reduce
 from dada.data.parts import TensorPart
 
-SIDE = {"cpu": 12, "cuda": 32}  # of a square with as many pixels
-IMAGES = {"cpu": 1000, "cuda": 4000}  # of each half: those on a disk have to be read first
-IMAGES_OF_A_CLASS = 10  # or so many, if that is more
 SMALLEST_SIDE = 4
 CHUNK = 100  # images that are held at their own size
 
@@ -32,12 +29,21 @@ class StandIn:
     model: str
 
     @classmethod
-    def of(cls, split: Split, base: Base, seed: int, device: torch.device) -> StandIn:
+    def of(
+        cls,
+        split: Split,
+        base: Base,
+        settings: LookaheadConfig,
+        device: torch.device,
+        *,
+        seed: int,
+    ) -> StandIn:
         assert split.val is not None
         height, width = split.image_size
-        scale = min(1.0, SIDE[device.type] / (height * width) ** 0.5)
+        scale = min(1.0, settings.stand_in_side / (height * width) ** 0.5)
         size = _scaled(height, scale), _scaled(width, scale)
-        wanted = max(IMAGES[device.type], IMAGES_OF_A_CLASS * split.num_classes)
+        of_all_classes = settings.stand_in_images_of_a_class * split.num_classes
+        wanted = max(settings.stand_in_images, of_all_classes)
 
         def shrunk(part: Part) -> TensorPart:
             if len(part) > wanted:

@@ -5,8 +5,8 @@ plan.py        which candidates, in which rounds, with how many seeds
 rounds.py      the rounds, the fresh pairs at the end, and what they allow to be said
 trainings.py   the trainings themselves, and what is on disk of them
 
-Everyone is trained on `split.train` and judged on `split.val`. Where chance parted those, the pairs
-that measure have halves of their own. The test images are not looked at.
+Everyone is trained on `split.train` and scored on `split.val`. Where those were divided at random,
+the pairs that measure have halves of their own. The test images are not looked at.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from dada.config import SearchConfig, TrainConfig
+from dada.config import TrainConfig
 from dada.data import Split, split_off_validation
 from dada.policy import Policy, baselines
-from dada.policy.space import SearchSpace
+from dada.policy_search.job import SearchJob
 from dada.policy_search.verify.candidates import free_policies
 from dada.policy_search.verify.plan import LEAST_TRAININGS, Plan, plan_for
 from dada.policy_search.verify.rounds import AGAINST, Outcome, decide
@@ -34,10 +34,8 @@ from dada.trials.cost import forward_operations, training_seconds
 from dada.trials.short import short_config, shorten
 
 __all__ = [
-    "BUDGET",
     "OnTraining",
     "Verification",
-    "budget_for",
     "free_policies",
     "short_config",
     "shorten",
@@ -46,20 +44,6 @@ __all__ = [
 ]
 
 FILE = "verification.json"
-# Seconds on a nominal machine after a search, unless the user says otherwise. On a CPU they would
-# be as long as the search again, so there one has to ask.
-BUDGET = {"cpu": 0.0, "cuda": 50.0}
-# Of a training after a search. Longer ones show more of what a policy does (docs/search-study.md).
-STEPS = {"cpu": 400, "cuda": 1000}
-
-
-def budget_for(asked: float | None, device: torch.device, *, usual: bool) -> float:
-    """What a user asked for, or else the default of searches that are `usual`, or nothing."""
-    if asked is None:
-        return BUDGET[device.type] if usual else 0.0
-    if not 0 <= asked < math.inf:
-        raise ValueError(f"`verify_budget` should be 0 or more seconds, got {asked:g}")
-    return asked
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,36 +81,36 @@ class Verification:
 
 
 def verify_searched(
-    split: Split,
-    searched: Policy,
-    build: Callable[[int], nn.Module],
-    config: SearchConfig,
-    *,
-    whole: Split | None,
-    seed: int,
-    device: torch.device,
-    **how: Any,
+    job: SearchJob, searched: Policy, on_training: OnTraining | None = None
 ) -> Verification:
     """What a search found against the free policies of its space, in short trainings.
 
-    `whole` are the images before chance parted them. The policy that is chosen keeps the search's
-    provenance; `how` are the other arguments of `verify`.
+    The policy that is chosen keeps the search's provenance.
     """
-    space = SearchSpace.of(config)
-    usual = TrainConfig(base=config.base)
-    short, training = shorten(split, usual, seed=seed, steps=STEPS[device.type])
+    split, undivided = job.split, job.undivided
+    training, short = TrainConfig(base=job.config.base), job.verify.training
+    reduced, config = shorten(split, training, short, seed=job.seed)
 
-    def parted_anew(seed: int) -> Split:
-        assert whole is not None
+    def divided_again(seed: int) -> Split:
+        assert undivided is not None
         try:
-            parted = split_off_validation(whole, config.val_fraction, seed)
+            halves = split_off_validation(undivided, job.config.val_fraction, seed)
         except ValueError:  # its groups, in that order, leave a class on one side only
-            parted = split
-        return replace(shorten(parted, usual, seed=seed)[0], test=None)
+            halves = split
+        return replace(shorten(halves, training, seed=seed)[0], test=None)
 
-    candidates = {"searched": searched, **free_policies(space)}
-    how |= {"seed": seed, "device": device, "halves": None if whole is None else parted_anew}
-    verified = verify(short, candidates, build, config=training, **how)
+    verified = verify(
+        reduced,
+        {"searched": searched, **free_policies(job.space)},
+        job.build,
+        config=config,
+        budget=job.verify.seconds,
+        seed=job.seed,
+        device=job.device,
+        run=job.run,
+        on_training=on_training,
+        halves=None if undivided is None else divided_again,
+    )
     provenance = {**searched.provenance, **verified.policy.provenance}
     return replace(verified, policy=replace(verified.policy, provenance=provenance))
 
@@ -155,7 +139,7 @@ def verify(
     With `run`, every training that ends is written to its directory, and the same call goes on from
     there. `on_training(name, score, done, total)` is called after each. `at_once` trainings run
     side by side (None: a few small ones on a card, one on a CPU); it does not change the plan.
-    `halves(seed)` parts the images anew for a pair that measures. Where none is given, all pairs
+    `halves(seed)` divides the images again for a pair that measures. Where none is given, all pairs
     have the images of `split`, and the interval does not hold what is due to those.
     """
     _check(split, candidates, budget, at_once)

@@ -85,10 +85,10 @@ class Trainings:
         while left := [trial for trial in trials if trial not in found]:
             ahead = left[:BUILT_AHEAD] if self.setting.device.type == "cuda" else left
             try:
-                for trial, outcome in run_trials(self.setting, ahead, self.at_once):
+                for trial, scores in run_trials(self.setting, ahead, self.at_once):
                     if self.records is not None:
-                        self.records.write(trial, {**outcome, "asked": self._asked(trial)})
-                    self._note(found, trial, outcome)
+                        self.records.write(trial, {**scores, "asked": self._asked(trial)})
+                    self._note(found, trial, scores)
             except torch.cuda.OutOfMemoryError:
                 if self.at_once == 1:
                     raise
@@ -113,8 +113,8 @@ class Trainings:
         policy, config = self.settled[name]
         return Trial(name=name, policy=policy, config=config, seed=seed)
 
-    def _note(self, found: dict[Trial, float], trial: Trial, outcome: dict[str, Any]) -> None:
-        found[trial] = 100 * outcome["accuracy"]
+    def _note(self, found: dict[Trial, float], trial: Trial, scores: dict[str, Any]) -> None:
+        found[trial] = 100 * scores["accuracy"]
         self.done += 1
         if self.on_training is not None:
             self.on_training(trial.name, found[trial], self.done, self.total)

@@ -1,0 +1,278 @@
+"""The judge: are policies that a search found better than free ones, on images never seen?
+
+    python benchmarks/studies/judge.py DATA --train 4000 [--model wrn40_2] [--out FILE]
+
+Every policy is trained from scratch on all `--train` images and tested on the test images, which
+no search looks at. What is judged is what the search found, without the verification that would
+return `uniform` in its place where nothing is proven. Searches are the unit: the mean of each
+one's trainings.
+
+    dada              the default preset, `--searches` seeds, `--trainings` trainings of each
+    paper, relax      the paper's preset with its own estimator, likewise
+    paper, gumbel     the same with Gumbel-Softmax
+    dada, steps only  the default preset without looking ahead, if `--presets` names it
+    uniform, init, trivialaugment, dada-cifar10
+                      as many trainings as all of one preset's searches have together, or
+                      `--free-trainings`
+    randaugment       likewise, with n in 1, 2 and m in 0.3, 0.5, 0.7 chosen on validation images
+
+The difference to `dada` comes with Welch's 95% interval: the spread between searches on one side,
+between trainings on the other. What is in the file is not run again, so a study may be stopped.
+
+With `--samples` every search has its own sample of `--train` images, on which the free policies are
+trained as often as what it found. Then samples are the unit, and the interval is Student's, of the
+differences sample by sample. With `--pool` every image that is not trained on is a test image.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import math
+import statistics
+import sys
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+
+import dada
+from dada import Policy, models
+from dada.config import BASES, Base, TrainConfig
+from dada.data import Part, Split, load, reduce, split_off_validation
+from dada.data.parts import TensorPart
+from dada.engine import resolve_device
+from dada.policy_search.lookahead import OPERATIONS, POLICIES
+from dada.training.loop import Job, at_once_for, train_many
+from dada.trials.statistics import interval
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
+
+from measure import machine, print_table, welch
+
+PRESETS: dict[str, dict[str, Any]] = {
+    "dada": {"preset": "dada"},
+    "paper, relax": {"preset": "paper"},
+    "paper, gumbel": {"preset": "paper", "estimator": "gumbel"},
+    "dada, steps only": {"preset": "dada", "lookahead": 0.0},
+}
+USUAL_PRESETS = ("dada", "paper, relax", "paper, gumbel")
+FREE = ("uniform", "init", "trivialaugment", "dada-cifar10", "randaugment")
+RANDAUGMENT = [f"randaugment:{n},{m}" for n in (1, 2) for m in (0.3, 0.5, 0.7)]
+CHOOSING = 2  # trainings of each RandAugment on half of the images
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What is trained on, and what judges; `suffix` tells its trainings from those of others."""
+
+    whole: Split
+    test: Part
+    suffix: str = ""
+
+    @classmethod
+    def drawn(cls, source: Split, count: int, seed: int, *, pool: bool, suffix: str) -> Sample:
+        assert source.test is not None
+        everything = replace(source, val=None)
+        if not pool:
+            return cls(reduce(everything, count, seed), source.test, suffix)
+        parts = [part.load() for part in (source.train, source.test)]
+        images_NCHW = torch.cat([part.images_NCHW for part in parts])
+        labels_N = torch.cat([part.labels_N for part in parts])
+        everything = replace(everything, train=TensorPart(images_NCHW, labels_N), test=None)
+        parted = split_off_validation(everything, 1 - count / len(labels_N), seed)
+        assert parted.val is not None and len(parted.train) == count
+        return cls(replace(parted, val=None), parted.val, suffix)
+
+
+@dataclass(frozen=True)
+class Judge:
+    """What all trainings share, and the file they go to."""
+
+    config: TrainConfig
+    model: str
+    device: torch.device
+    at_once: int
+    found: dict[str, Any]
+    out: Path | None
+
+    def save(self) -> None:
+        if self.out is not None:
+            self.out.write_text(json.dumps(self.found | {"machine": machine()}, indent=1) + "\n")
+
+    def search(self, name: str, seed: int, sample: Sample) -> Policy:
+        held = self.found["searches"].get(f"{name} {seed}")
+        if held is None:
+            train = sample.whole.train
+            data = train.batch(torch.arange(len(train)))
+            begun = time.perf_counter()
+            with TemporaryDirectory() as folder:
+                run = Path(folder) / "run"
+                result = dada.search(
+                    data,
+                    model=self.model,
+                    seed=seed,
+                    base=self.config.base,
+                    verify=False,
+                    out=run,
+                    **PRESETS[name],
+                )
+                ends = [json.loads(file.read_text()) for file in _rounds(run)]
+            seconds = time.perf_counter() - begun
+            # As text: a hundred sub-policies would make a thousand lines of the file.
+            policy = json.dumps(json.loads(result.policy.to_json()))
+            held = {"policy": policy, "seconds": seconds}
+            held |= dict(zip(("lookahead", "second_round"), ends, strict=False))
+            self.found["searches"][f"{name} {seed}"] = held
+            print(f"{name} {seed}: searched in {seconds:.0f} s", flush=True)
+            self.save()
+        return Policy.from_json(held["policy"])
+
+    def train(self, wanted: list[tuple[str, Policy, int]], split: Split, judge: Part) -> None:
+        """(name, policy, seed) -> accuracy in percent, those that are not known yet."""
+        shape = split.num_classes, split.channels, split.image_size
+        names: dict[int, tuple[str, int]] = {}
+        jobs = []
+        for name, policy, seed in wanted:
+            if str(seed) in self.found["accuracy"].setdefault(name, {}):
+                continue
+            job = Job(
+                split=split,
+                model=models.build(self.model, *shape, seed=seed),
+                policy=policy,
+                config=self.config,
+                seed=seed,
+                device=self.device,
+                judge=judge,
+            )
+            jobs.append(job)
+            names[id(job)] = (name, seed)
+        for job, result in train_many(jobs, self.at_once):
+            name, seed = names[id(job)]
+            self.found["accuracy"][name][str(seed)] = 100 * result.scores.accuracy
+            print(f"{name}, seed {seed}: {100 * result.scores.accuracy:.2f}", flush=True)
+            self.save()
+
+    def best_randaugment(self, sample: Sample) -> str:
+        split = split_off_validation(sample.whole, 0.5, 0)
+        assert split.val is not None
+        names = {name: f"choosing {name}{sample.suffix}" for name in RANDAUGMENT}
+        seeds = range(CHOOSING)
+        choosing = [(names[name], Policy.load(name), s) for name in RANDAUGMENT for s in seeds]
+        self.train(choosing, split, split.val)
+        return max(RANDAUGMENT, key=lambda name: self.mean(names[name]))
+
+    def mean(self, name: str) -> float:
+        return statistics.mean(self.found["accuracy"][name].values())
+
+
+def _rounds(run: Path) -> list[Path]:
+    """What a search wrote of its rounds of looking ahead."""
+    return [file for file in (run / OPERATIONS, run / POLICIES) if file.exists()]
+
+
+def units_of(found: dict[str, Any]) -> dict[str, list[float]]:
+    """Of every contender: means of its searches or samples, or its trainings one by one."""
+    units: dict[str, list[float]] = {}
+    for name, accuracy in found["accuracy"].items():
+        contender, _, search = name.partition(" search ")
+        if accuracy and not name.startswith("choosing "):
+            each = list(accuracy.values())
+            units.setdefault(contender, []).extend([statistics.mean(each)] if search else each)
+    return units
+
+
+def compared(found: dict[str, Any], one: list[float], other: list[float]) -> tuple[float, ...]:
+    """By how much `one` is better, and the 95% interval of that."""
+    if not found["settings"].get("samples"):
+        return welch(one, other)
+    each = [a - b for a, b in zip(one, other, strict=True)]
+    low, high = interval(each) or (-math.inf, math.inf)
+    return statistics.mean(each), low, high
+
+
+def conclude(found: dict[str, Any]) -> None:
+    """A row for every contender, by how much `dada` is better, and the paper's own question."""
+    units = units_of(found)
+    found["table"] = []
+    for name, mine in units.items():
+        row = {"policy": name, "accuracy": statistics.mean(mine), "lowest": min(mine)}
+        row |= {"highest": max(mine), "n": len(mine)}
+        if name != "dada" and len(mine) > 1 and len(units.get("dada", [])) > 1:
+            difference = compared(found, units["dada"], mine)
+            row |= dict(zip(("dada_minus", "from", "to"), difference, strict=True))
+        found["table"].append(row)
+    relax, gumbel = (units.get(f"paper, {estimator}", []) for estimator in ("relax", "gumbel"))
+    if len(relax) > 1 and len(gumbel) > 1:
+        found["relax_minus_gumbel"] = compared(found, relax, gumbel)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("data")
+    parser.add_argument("--train", type=int, required=True, help="images to train on")
+    parser.add_argument("--image-size", type=int)
+    parser.add_argument("--model")
+    parser.add_argument("--base", choices=list(BASES), help="crop, flip, cutout of")
+    parser.add_argument("--batch-size", type=int, default=128)
+    parser.add_argument("--epochs", type=int, default=80)
+    parser.add_argument("--searches", type=int, default=4)
+    parser.add_argument("--first", type=int, default=0, help="seed of the first search, sample")
+    parser.add_argument("--trainings", type=int, default=3)
+    parser.add_argument("--free-trainings", type=int, help="of each free policy, on each sample")
+    parser.add_argument("--presets", default=";".join(USUAL_PRESETS))
+    parser.add_argument("--free", default=";".join(FREE), help="policies, with semicolons between")
+    parser.add_argument("--samples", action="store_true", help="one of its own for every search")
+    parser.add_argument("--pool", action="store_true", help="test on all that is not trained on")
+    parser.add_argument("--out", type=Path)
+    args = parser.parse_args()
+    device = resolve_device("auto")
+    source = load(args.data, image_size=args.image_size)
+    found: dict[str, Any] = {"settings": {}, "searches": {}, "accuracy": {}}
+    if args.out and args.out.exists():
+        found |= json.loads(args.out.read_text())
+    found["settings"] = {k: v for k, v in vars(args).items() if k not in ("out", "data")}
+    base = BASES[args.base] if args.base else Base()
+    judge = Judge(
+        config=TrainConfig(epochs=args.epochs, batch_size=args.batch_size, base=base),
+        model=args.model or models.default_model(device.type, source.image_size),
+        device=device,
+        at_once=at_once_for(device, source.image_size),
+        found=found,
+        out=args.out,
+    )
+    searches = range(args.first, args.first + args.searches)
+
+    def drawn(seed: int, suffix: str) -> Sample:
+        return Sample.drawn(source, args.train, seed, pool=args.pool, suffix=suffix)
+
+    if args.samples:
+        samples = [drawn(search, f" search {search}") for search in searches]
+    else:
+        samples = [drawn(args.first, "")]
+    for name in filter(None, args.presets.split(";")):
+        for search, sample in zip(searches, itertools.cycle(samples)):
+            policy = judge.search(name, search, sample)
+            seeds = range(1000 * search, 1000 * search + args.trainings)
+            wanted = [(f"{name} search {search}", policy, seed) for seed in seeds]
+            judge.train(wanted, sample.whole, sample.test)
+    for sample in samples:
+        free = {}
+        for name in filter(None, args.free.split(";")):
+            best = judge.best_randaugment(sample) if name == "randaugment" else name
+            free[name] = Policy.load(best)
+        seeds = range(args.free_trainings or args.searches * args.trainings // len(samples))
+        wanted = [(n + sample.suffix, policy, s) for n, policy in free.items() for s in seeds]
+        judge.train(wanted, sample.whole, sample.test)
+    conclude(found)
+    judge.save()
+    columns = ["policy", "accuracy", "lowest", "highest", "n", "dada_minus", "from", "to"]
+    print_table(found["table"], columns)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,78 @@
+"""Where nothing can be learned, does a search claim something? Shuffled labels, many searches.
+
+    python benchmarks/studies/null_check.py [DATA] [--train 200] [--searches 20] [--out FILE]
+
+The labels of the images are shuffled, so no policy is better than another. Every search runs as a
+user's would, with another seed and another shuffle, and is verified; a claim is a verdict whose
+interval does not hold zero, in either direction. By chance one search in twenty makes one. What is
+in the file is not run again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import dada
+from dada.data import load, reduce
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
+
+from measure import machine, print_table
+
+
+def one_search(images: torch.Tensor, labels_N: torch.Tensor, seed: int, budget: float) -> Any:
+    generator = torch.Generator().manual_seed(seed)
+    shuffled_N = labels_N[torch.randperm(len(labels_N), generator=generator)]
+    begun = time.perf_counter()
+    policy = dada.search((images, shuffled_N), seed=seed, verify_budget=budget).policy
+    facts = policy.provenance["verification"]
+    low, high = facts["interval"]
+    ahead = policy.provenance["lookahead"]
+    return {
+        "seed": seed,
+        "claims": not low <= 0 <= high,
+        "difference": facts["difference"],
+        "from": low,
+        "to": high,
+        "pairs": facts["seeds"],
+        "largest_score": max(map(abs, ahead["score"].values())) if ahead else None,
+        "verdict": facts["verdict"],
+        "seconds": time.perf_counter() - begun,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("data", nargs="?", default="digits")
+    parser.add_argument("--train", type=int, default=200, help="images, half of them to judge on")
+    parser.add_argument("--searches", type=int, default=20)
+    parser.add_argument("--budget", type=float, default=60.0, help="of the verification, seconds")
+    parser.add_argument("--out", type=Path)
+    args = parser.parse_args()
+    whole = reduce(replace(load(args.data), val=None), args.train, 0)
+    images, labels_N = whole.train.batch(torch.arange(len(whole.train)))
+    rows: list[dict[str, Any]] = []
+    if args.out and args.out.exists():
+        rows = json.loads(args.out.read_text())["rows"]
+    for seed in range(len(rows), args.searches):
+        rows.append(one_search(images, labels_N, seed, args.budget))
+        print(seed, rows[-1]["verdict"], f"({rows[-1]['seconds']:.0f} s)", flush=True)
+        if args.out:
+            settings = {"train": args.train, "budget": args.budget}
+            claims = sum(row["claims"] for row in rows)
+            content = {"machine": machine(), "settings": settings, "claims": claims, "rows": rows}
+            args.out.write_text(json.dumps(content, indent=1) + "\n")
+    print_table(rows, ["seed", "claims", "difference", "from", "to", "pairs", "largest_score"])
+    print(f"{sum(row['claims'] for row in rows)} of {len(rows)} searches claim a difference")
+
+
+if __name__ == "__main__":
+    main()

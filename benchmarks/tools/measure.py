@@ -1,0 +1,89 @@
+"""What every benchmark needs: time with a spread, and a word on the machine it was taken on."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from dada.runlog import versions
+
+RESULTS = Path(__file__).parents[1] / "results"
+
+
+def timed(
+    call: Callable[[], Any], *, cuda: bool = False, seconds: float = 3.0, least: int = 7
+) -> dict[str, float]:
+    """Median and quartiles of the wall-clock seconds of one call, after a warm-up."""
+    wait = torch.cuda.synchronize if cuda else (lambda: None)
+    for _ in range(2):
+        call()
+    wait()
+    samples: list[float] = []
+    start = time.perf_counter()
+    while len(samples) < least or (time.perf_counter() - start < seconds and len(samples) < 500):
+        before = time.perf_counter()
+        call()
+        wait()
+        samples.append(time.perf_counter() - before)
+    low, median, high = statistics.quantiles(samples, n=4)
+    return {"median": median, "low": low, "high": high, "n": len(samples)}
+
+
+def machine() -> dict[str, Any]:
+    """Software and hardware, and the commit where there is a checkout."""
+    found: dict[str, Any] = dict(versions())
+    asked = ["git", "describe", "--always", "--dirty"]
+    said = subprocess.run(asked, capture_output=True, text=True, cwd=Path(__file__).parent)
+    if said.returncode == 0:
+        found["commit"] = said.stdout.strip()
+    for name in ("timm", "kornia", "albumentations", "triton"):
+        try:
+            found[name] = __import__(name).__version__
+        except ImportError:
+            continue
+    if torch.cuda.is_available():
+        found["gpu"] = torch.cuda.get_device_name()
+    return found
+
+
+def welch(one: list[float], other: list[float]) -> tuple[float, ...]:
+    """By how much `one` is higher on average, and Welch's 95% interval of that."""
+    from scipy.stats import t as student
+
+    parts = [statistics.variance(each) / len(each) for each in (one, other)]
+    degrees = sum(parts) ** 2 / sum(
+        part**2 / (len(each) - 1) for part, each in zip(parts, (one, other), strict=True)
+    )
+    half = float(student.ppf(0.975, degrees)) * sum(parts) ** 0.5
+    difference = statistics.mean(one) - statistics.mean(other)
+    return difference, difference - half, difference + half
+
+
+def print_table(rows: Sequence[dict[str, Any]], columns: Sequence[str]) -> None:
+    def cell(value: Any) -> str:
+        if isinstance(value, float):
+            return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+        return str(value)
+
+    table = [list(columns), *([cell(row.get(c, "")) for c in columns] for row in rows)]
+    widths = [max(len(line[i]) for line in table) for i in range(len(columns))]
+    for line in table:
+        print("  ".join(text.rjust(width) for text, width in zip(line, widths, strict=True)))
+    print("machine:", ", ".join(f"{k} {v}" for k, v in machine().items() if v))
+
+
+def markdown(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    head, *body = ("| " + " | ".join(map(str, line)) + " |" for line in (columns, *rows))
+    return "\n".join([head, "|" + "---|" * len(columns), *body]) + "\n"
+
+
+def result_of(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((RESULTS / f"{name}.json").read_text())
+    return found

@@ -1,0 +1,106 @@
+"""Numbers in the text of a page, from the results; `tables.py` writes them.
+
+    better by <!-- number: gain: cifar10: uniform -->0.61<!-- /number --> points
+
+After `number:` comes one of NUMBERS, then what it is asked for.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from measure import result_of
+
+NUMBER = re.compile(r"<!-- number: (.*?) -->(.*?)<!-- /number -->", re.DOTALL)
+
+
+def _row(rows: list[dict[str, Any]], key: str, name: str) -> dict[str, Any]:
+    (found,) = (row for row in rows if row[key] == name)
+    return found
+
+
+def judged(data: str, policy: str) -> dict[str, Any]:
+    return _row(result_of(f"judge-{data}")["table"], "policy", policy)
+
+
+def _fidelity(data: str, signal: str, key: str = "with_truth") -> str:
+    rows = result_of(f"reward-fidelity-{data}")["correlations"]
+    return f"{_row(rows, 'signal', signal)[key]:.2f}"
+
+
+def _interval(data: str, policy: str) -> str:
+    row = judged(data, policy)
+    return f"{row['from']:.2f} to {row['to']:.2f}"
+
+
+def _claims() -> str:
+    found = result_of("null-check-digits")
+    return f"{found['claims'] or 'none'} of {len(found['rows'])}"
+
+
+def _off_published() -> str:
+    """The largest distance of an error from the published one, in points."""
+    rows = result_of("cifar10")["trainings"].values()
+    return f"{max(abs(row['error'] - row['published']) for row in rows):.1f}"
+
+
+def _error_of_cost(precision: str) -> str:
+    rows = result_of("hypergradient")["rows"]
+    here = [row for row in rows if row["method"] == "finite_difference"]
+    return f"{100 * _row(here, 'precision', precision)['error_of_cost']:.2g}%"
+
+
+def _times_pillow(operation: str) -> str:
+    rows = result_of("ops-profile")["operations"]
+    return f"{1 / _row(rows, 'operation', operation)['pillow_over_dada']:.1f}"
+
+
+def _gain_of(idea: str) -> str:
+    """As shipped, over the speed with this idea taken back."""
+    rows = result_of("ops-profile")["attempts"]
+    speed = {row["whole policy"]: row["images_per_second"] for row in rows}
+    (taken_back,) = (speed[name] for name in speed if name.startswith(idea))
+    return f"{speed['as shipped'] / taken_back:.1f}"
+
+
+def _seconds(case: str, key: str = "seconds_to_policy") -> str:
+    seconds = result_of("search")["cases"][case][key]
+    return f"{seconds:.0f}" if seconds >= 20 else f"{seconds:.1f}"
+
+
+def _several(at_once: str) -> str:
+    """Images per second of so many trainings on one card, over those of one."""
+    rows = result_of("train")["several_at_once"]
+    speed = {str(row["at_once"]): row["images_per_second"] for row in rows}
+    return f"{speed[at_once] / speed['1']:.1f}"
+
+
+NUMBERS: dict[str, Callable[..., str]] = {
+    "gain": lambda data, policy: f"{judged(data, policy)['dada_minus']:.2f}",
+    "interval": _interval,
+    "n": lambda data, policy: str(judged(data, policy)["n"]),
+    "fidelity": _fidelity,
+    "claims": _claims,
+    "off published": _off_published,
+    "error of a cost": _error_of_cost,
+    "times Pillow": _times_pillow,
+    "gain of": _gain_of,
+    "seconds": _seconds,
+    "attempt": lambda name: f"{result_of('train')['attempts_wrn28_10'][name]:.1f}",
+    "at once": _several,
+}
+
+
+def number(name: str) -> str:
+    kind, *asked = name.split(": ")
+    if kind not in NUMBERS:
+        raise ValueError(f"number: {name}: there are {', '.join(NUMBERS)}")
+    return NUMBERS[kind](*asked)
+
+
+def with_numbers(text: str) -> str:
+    return NUMBER.sub(
+        lambda found: f"<!-- number: {found[1]} -->{number(found[1])}<!-- /number -->", text
+    )

@@ -1,0 +1,232 @@
+"""The tables of the search study and its log, from the results; `tables.py` writes them."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+
+from measure import markdown, result_of, welch
+
+
+def fidelity_table(data: str) -> str:
+    columns = ("signal", "with truth", "lowest, highest seed", "averaged over seeds")
+    return markdown(
+        (*columns, "between seeds"),
+        (
+            (
+                row["signal"],
+                f"{row['with_truth']:.2f}",
+                f"{row['lowest']:.2f}, {row['highest']:.2f}",
+                f"{row['averaged_over_seeds']:.2f}",
+                "" if row["between_seeds"] is None else f"{row['between_seeds']:.2f}",
+            )
+            for row in result_of(f"reward-fidelity-{data}")["correlations"]
+        ),
+    )
+
+
+def default_fidelity_table() -> str:
+    """At the number of runs, and with the images, that a search takes by default."""
+    signals = {
+        ("reduced CIFAR-10, WRN-40-2", "cifar10"): ("2 runs", "look ahead, loss, 2 runs"),
+        ("200 digits, `small`", "digits"): ("4 runs", "look ahead, loss"),
+        ("RSSCN7 at 64 pixels, `small`, on a CPU", "rsscn7"): (
+            "a stand-in, 4 runs (a search makes 6)",
+            "look ahead, loss, stand-in",
+        ),
+    }
+    rows = []
+    for (title, data), (runs, signal) in signals.items():
+        found = result_of(f"reward-fidelity-{data}")["correlations"]
+        row = next(row for row in found if row["signal"] == signal)
+        extremes = f"{row['lowest']:.2f}, {row['highest']:.2f}"
+        cells = f"{row['with_truth']:.2f}", extremes, f"{row['between_seeds']:.2f}"
+        rows.append((title, runs, *cells))
+    columns = ("", "looks ahead", "with truth", "lowest, highest seed", "between seeds")
+    return markdown(columns, rows)
+
+
+def effects_table() -> str:
+    """What looking ahead saw of every operation on CIFAR-10, and what it did when trained alone."""
+    seeds = result_of("reward-fidelity-cifar10")["seeds"]
+    loss = {seed: found["look ahead, loss"] for seed, found in seeds.items()}
+    mean = {name: sum(each[name] for each in loss.values()) / len(loss) for name in loss["0"]}
+    middle = {seed: statistics.median(each.values()) for seed, each in loss.items()}
+    lines = ["| operation | look ahead, by seed | alone, test accuracy |", "|---|---|---|"]
+    for name in sorted(mean, key=lambda name: -mean[name]):
+        seen = ", ".join(f"{each[name] - middle[seed]:+.3f}" for seed, each in loss.items())
+        lines.append(f"| {name} | {seen} | {seeds['0']['truth'][name]:+.2f} |")
+    return "\n".join(lines) + "\n"
+
+
+def choosing_table() -> str:
+    """How well each reading ranks whole policies, search by search."""
+    by_data = [entry["correlations"] for entry in result_of("history")["shapes"]]
+    return markdown(
+        ("reading", *(entry["data"] for entry in result_of("history")["shapes"])),
+        (
+            (
+                rows[0]["reading"],
+                *(", ".join(f"{r:.2f}" for r in row["with_truth"]) for row in rows),
+            )
+            for rows in zip(*by_data, strict=True)
+        ),
+    )
+
+
+def second_round_table(data: str) -> str:
+    """Arms by what is true of them; those that were only looked ahead with come last."""
+    rows = sorted(
+        result_of(f"second-round-{data}")["table"],
+        key=lambda row: (-row.get("accuracy", 0), row.get("loss", 0)),
+    )
+    columns = ("sharpness, probability, operations, magnitude, ranges", "looking ahead: loss")
+    return markdown(
+        (*columns, "test accuracy", "searches, trainings"),
+        (
+            (
+                ", ".join(row["arm"].split()) if " " in row["arm"] else f"`{row['arm']}`",
+                f"{row['loss']:.3f}" if "loss" in row else "",
+                f"{row['accuracy']:.2f}" if "accuracy" in row else "",
+                f"{row['searches']}, {row['trainings']}",
+            )
+            for row in rows
+        ),
+    )
+
+
+def rules_table() -> str:
+    """What a rule of choosing between shapes would have given."""
+    columns = ("taken", "of", "the broadest", "minus `uniform`")
+    rows = (
+        (
+            row["rule"],
+            row["among"],
+            f"{row['broadest']} of {row['n']}",
+            f"{row['minus_uniform']:+.2f}",
+        )
+        for row in result_of("second-round-digits")["rules"]
+    )
+    return markdown(columns, rows)
+
+
+def _gain(difference: float, low: float, high: float) -> str:
+    return f"{difference:+.2f} ({low:+.2f} to {high:+.2f})"
+
+
+def judge_table(data: str) -> str:
+    rows = []
+    for row in result_of(f"judge-{data}")["table"]:
+        gain = _gain(row["dada_minus"], row["from"], row["to"]) if "dada_minus" in row else ""
+        extremes = f"{row['lowest']:.2f}, {row['highest']:.2f}"
+        rows.append((row["policy"], f"{row['accuracy']:.2f}", extremes, row["n"], gain))
+    columns = ("policy", "test accuracy", "lowest, highest", "n", "`dada` minus this, 95%")
+    return markdown(columns, rows)
+
+
+def looks_table() -> str:
+    """The searches of CIFAR-10 that were planned, and those added after a look at them."""
+    accuracy = result_of("judge-cifar10")["accuracy"]
+
+    def means(name: str, searches: range, trainings: int | None = None) -> list[float]:
+        each = (list(accuracy[f"{name} search {s}"].values()) for s in searches)
+        return [statistics.mean(values[:trainings]) for values in each]
+
+    against = ("uniform", "randaugment", "paper, gumbel")
+    rows = []
+    for title, searches, trainings in (
+        ("planned: four searches, three trainings", range(4), 3),
+        ("added: four others", range(4, 8), None),
+        ("all", range(8), None),
+    ):
+        mine = means("dada", searches, trainings)
+        free = [list(accuracy[name].values()) for name in against[:2]]
+        others = [*free, means(against[2], searches)]
+        gains = (_gain(*welch(mine, other)) for other in others)
+        rows.append((title, f"{statistics.mean(mine):.2f}", *gains))
+    return markdown(("`dada`", "test accuracy", *(f"minus {name}" for name in against)), rows)
+
+
+def history_table() -> str:
+    """What the judge said of earlier versions of the default."""
+    rows = []
+    for entry in result_of("history")["judged"]:
+        by_policy = {row["policy"]: row for row in entry["rows"]}
+        gains = (_gain(*by_policy[name]["dada_minus"]) for name in ("uniform", "trivialaugment"))
+        n, commit = by_policy["dada"]["n"], entry["commit"].partition(";")[0]
+        rows.append((entry["data"], entry["what"], n, *gains, f"`{commit}`"))
+    columns = ("data", "version", "searches", "minus `uniform`", "minus TrivialAugment", "commit")
+    return markdown(columns, rows)
+
+
+def estimators_table() -> str:
+    """The paper's own question: its preset with either estimator, trained."""
+    titles = {"cifar10": "reduced CIFAR-10", "rsscn7": "RSSCN7", "digits": "200 digits"}
+    found = {title: result_of(f"judge-{name}") for name, title in titles.items()}
+    now = [(title, each["table"], each["relax_minus_gumbel"]) for title, each in found.items()]
+    before = [
+        (entry["data"], entry["rows"], entry["relax_minus_gumbel"])
+        for entry in result_of("history")["judged"]
+        if entry["data"] in ("200 digits, one sample", "200 digits, twelve samples")
+    ]
+    rows = []
+    for title, table, difference in (*now, *before):
+        by_policy = {row["policy"]: row for row in table}
+        both = [by_policy[f"paper, {estimator}"] for estimator in ("relax", "gumbel")]
+        accuracies = (f"{row['accuracy']:.2f}" for row in both)
+        searches = ", ".join(str(n) for n in dict.fromkeys(row["n"] for row in both))
+        rows.append((title, searches, *accuracies, _gain(*difference)))
+    return markdown(("", "searches of each", "`relax`", "`gumbel`", "difference, 95%"), rows)
+
+
+def verdicts_table() -> str:
+    """By how much what a search found was better, on all data that were judged."""
+    titles = {
+        "cifar10": "CIFAR-10",
+        "rsscn7": "RSSCN7, 64 pixels",
+        "digits": "digits",
+        "cifar10-cpu": "CIFAR-10, on a CPU",
+        "rsscn7-cpu": "RSSCN7, 64 pixels, on a CPU",
+    }
+    against = ("uniform", "trivialaugment", "randaugment", "paper, relax")
+    rows = []
+    for name, title in titles.items():
+        found = result_of(f"judge-{name}")
+        by_policy = {row["policy"]: row for row in found["table"]}
+        settings = found["settings"]
+        what = f"{settings['train']:,} images, {settings['model']}, {settings['epochs']} epochs"
+        gains = []
+        for other in against:
+            row = by_policy.get(other)
+            gains.append(_gain(row["dada_minus"], row["from"], row["to"]) if row else "not judged")
+        rows.append((title, what, by_policy["dada"]["n"], *gains))
+    columns = ("data", "trained on", "searches", "minus `uniform`", "minus TrivialAugment")
+    return markdown((*columns, "minus the best RandAugment", "minus the paper's preset"), rows)
+
+
+STUDY: dict[str, Callable[[], str]] = {
+    "default table": default_fidelity_table,
+    "verdicts table": verdicts_table,
+}
+LOG: dict[str, Callable[[], str]] = {
+    "cifar10 table": lambda: fidelity_table("cifar10"),
+    "effects table": effects_table,
+    "digits table": lambda: fidelity_table("digits"),
+    "rsscn7 table": lambda: fidelity_table("rsscn7"),
+    "choosing table": choosing_table,
+    "cifar10 second round": lambda: second_round_table("cifar10"),
+    "rsscn7 second round": lambda: second_round_table("rsscn7"),
+    "digits second round": lambda: second_round_table("digits"),
+    "long second round": lambda: second_round_table("cifar10-200-epochs"),
+    "rules table": rules_table,
+    "rsscn7 stand-in": lambda: second_round_table("rsscn7-cpu"),
+    "cifar10 stand-in": lambda: second_round_table("cifar10-cpu"),
+    "cifar10 judge": lambda: judge_table("cifar10"),
+    "rsscn7 judge": lambda: judge_table("rsscn7"),
+    "digits judge": lambda: judge_table("digits"),
+    "rsscn7 cpu judge": lambda: judge_table("rsscn7-cpu"),
+    "cifar10 cpu judge": lambda: judge_table("cifar10-cpu"),
+    "looks table": looks_table,
+    "estimators table": estimators_table,
+    "history table": history_table,
+}

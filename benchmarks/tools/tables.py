@@ -1,0 +1,181 @@
+"""Writes tables and numbers into README.md and docs/ from the results: none is typed by hand.
+
+    python benchmarks/tools/tables.py [--check]
+
+A table stands between <!-- NAME --> and <!-- end -->, a number in the text as `numbers.py` says.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from estimator_tables import ESTIMATORS
+from measure import markdown, result_of
+from numbers_in_text import with_numbers
+from study_tables import LOG, STUDY
+
+ROOT = Path(__file__).parents[2]
+GROWTH = {"images": "images", "side": "pixels a side", "ops": "operations", "views": "views"}
+
+
+def _times(ratio: float) -> str:
+    return f"{ratio:,.0f}x" if ratio >= 10 else f"{ratio:.2g}x"
+
+
+def ops_table() -> str:
+    lines = [
+        "| | 32x32 | 224x224 | of the fastest peer, 32 / 224 |",
+        "|---|---|---|---|",
+    ]
+    for name in ("ops-cpu", "ops-gpu"):
+        result = result_of(name)
+        machine = result["machine"]
+        where = machine["gpu"] if name == "ops-gpu" else f"{machine['cpu']}, one thread"
+        lines.append(f"| **{where}** | | | |")
+        by_name: dict[str, dict[int, dict[str, Any]]] = {}
+        for row in result["rows"]:
+            by_name.setdefault(row["contender"], {})[row["side"]] = row
+        for contender, sides in by_name.items():
+            speeds = " | ".join(f"{sides[side]['images_per_second']:,.0f}" for side in (32, 224))
+            times = " / ".join(_times(sides[side]["times_fastest_peer"]) for side in (32, 224))
+            lines.append(f"| {contender} | {speeds} | {times} |")
+    return "\n".join(lines) + "\n"
+
+
+def train_table() -> str:
+    columns = (
+        "network, batch, side",
+        "images/s",
+        "ms a step",
+        "times eager",
+        "augmentation",
+        "of limit",
+    )
+    return markdown(
+        columns,
+        (
+            (
+                f"{row['model']}, {row['batch']}, {row['side']}",
+                f"{row['images_per_second']:,.0f}",
+                f"{row['ms']:.2f}",
+                f"{row['times_eager']:.1f}x",
+                f"{row['augmentation']:.1%}",
+                f"{row['share_of_limit']:.0%}",
+            )
+            for row in result_of("train")["rows"]
+        ),
+    )
+
+
+def search_table() -> str:
+    columns = ("search", "images", "batch", "epochs", "seconds to the policy", "with report")
+    return markdown(
+        (*columns, "ms a step", "peak GiB"),
+        (
+            (
+                name,
+                f"{row['images']:,}",
+                row.get("batch_size", 128),
+                row.get("epochs", ""),
+                f"{row['seconds_to_policy']:.1f}" if "seconds_to_policy" in row else "",
+                f"{row['seconds']:.1f}",
+                f"{row['ms_per_step']:.1f}",
+                f"{row['peak_GiB']:.2f}",
+            )
+            for name, row in result_of("search")["cases"].items()
+            if "peak_GiB" in row and name.split()[0] not in GROWTH
+        ),
+    )
+
+
+def hypergradient_table() -> str:
+    return markdown(
+        ("way", "precision", "error of a cost", "by pixel", "ms"),
+        (
+            (
+                row["method"].replace("_", " "),
+                row["precision"],
+                f"{row['error_of_cost']:.2g}",
+                f"{row['error_by_pixel']:.2g}",
+                f"{row['ms']:.1f}",
+            )
+            for row in result_of("hypergradient")["rows"]
+        ),
+    )
+
+
+def growth_table() -> str:
+    """Milliseconds of a step by what grows; the first of every kind is as in the other kinds."""
+    lines = ["| what grows | ms a step |", "|---|---|"]
+    by_kind: dict[str, list[str]] = {kind: [] for kind in GROWTH}
+    for name, row in result_of("search")["cases"].items():
+        kind, _, size = name.partition(" ")
+        if kind in GROWTH and size.isdigit():
+            by_kind[kind].append(f"{int(size):,}: {row['ms_per_step']:.0f}")
+    lines += [f"| {GROWTH[kind]} | {', '.join(cells)} |" for kind, cells in by_kind.items()]
+    return "\n".join(lines) + "\n"
+
+
+def cifar10_table() -> str:
+    return markdown(
+        ("policy", "error", "published", "epochs", "seconds"),
+        (
+            (
+                row["policy"],
+                f"{row['error']:.2f}",
+                row["published"],
+                row["epochs"],
+                f"{row['seconds']:.0f}",
+            )
+            for row in result_of("cifar10")["trainings"].values()
+        ),
+    )
+
+
+# Page -> name of the table -> what makes it.
+TABLES: dict[str, dict[str, Callable[[], str]]] = {
+    "README.md": {"ops table": ops_table},
+    "docs/results.md": {
+        "train table": train_table,
+        "search table": search_table,
+        "growth table": growth_table,
+        "hypergradient table": hypergradient_table,
+        "cifar10 table": cifar10_table,
+    },
+    "docs/estimators.md": ESTIMATORS,
+    "docs/search-study.md": STUDY,
+    "docs/search-study-log.md": LOG,
+}
+
+
+def fresh(text: str, tables: dict[str, Callable[[], str]]) -> str:
+    for name, table in tables.items():
+        start, end = f"<!-- {name} -->\n", "<!-- end -->"
+        before, rest = text.split(start)
+        text = before + start + table() + end + rest.split(end, 1)[1]
+    return with_numbers(text)
+
+
+def stale(root: Path) -> dict[Path, str]:
+    """The pages that do not say what the results say, and what they should say."""
+    pages = [root / "README.md", *sorted((root / "docs").glob("*.md"))]
+    made = {p: fresh(p.read_text(), TABLES.get(p.relative_to(root).as_posix(), {})) for p in pages}
+    return {page: text for page, text in made.items() if text != page.read_text()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="fail when a page is stale")
+    arguments = parser.parse_args()
+    for page, text in stale(ROOT).items():
+        if arguments.check:
+            sys.exit(f"{page.name}: run python benchmarks/tools/tables.py")
+        page.write_text(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,38 @@
+"""What one search is asked, ready to begin: shared by its three phases."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from dada.config import LookaheadConfig, SearchConfig, VerifyConfig
+from dada.data import Split
+from dada.engine import ALONE, Ranks
+from dada.policy.space import SearchSpace
+from dada.runlog import RunLog
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchJob:
+    """With `run`, every phase writes what it has to its directory, and continues from there."""
+
+    split: Split  # trained on, and validated on
+    undivided: Split | None  # the images before they were divided at random; None: a user did that
+    network: nn.Module  # trained by the first phase
+    build: Callable[[int], nn.Module]  # seed -> a new network, for the trainings of the others
+    model_name: str
+    config: SearchConfig
+    lookahead: LookaheadConfig
+    verify: VerifyConfig
+    seed: int
+    device: torch.device
+    run: RunLog | None = None
+    graph: bool = True  # record the steps as CUDA graphs
+    ranks: Ranks = ALONE
+
+    @property
+    def space(self) -> SearchSpace:
+        return SearchSpace.of(self.config)

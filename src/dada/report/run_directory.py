@@ -1,0 +1,129 @@
+"""What a run directory holds. Only a policy or a comparison must be there."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dada.policy import Policy
+from dada.report.samples import Sample, read_samples
+from dada.runlog import POLICY, UNFINISHED_POLICY, read_log
+
+COMPARISON, COMPARISON_FORMAT = "comparison.json", "dada-comparison"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunDirectory:
+    """The parts of a run that a report can show; empty where the directory has none."""
+
+    path: Path
+    policy: Policy | None
+    unfinished: bool  # a search that can be resumed; `policy` is what it has learned so far
+    log: list[dict[str, Any]]
+    config: dict[str, Any]
+    sessions: list[dict[str, Any]]
+    finished: dict[str, Any]
+    comparison: dict[str, Any]
+    samples: list[Sample]
+
+    @property
+    def search_settings(self) -> Mapping[str, Any]:
+        return mapping(self.config.get("search"))
+
+    @property
+    def data_facts(self) -> Mapping[str, Any]:
+        return mapping(self.policy.provenance.get("data")) if self.policy else {}
+
+    @property
+    def verification(self) -> Mapping[str, Any]:
+        return mapping(self.policy.provenance.get("verification")) if self.policy else {}
+
+    @property
+    def seconds(self) -> float | None:
+        """Spent on the search: all of it once it has finished, else the sum over its epochs."""
+        total = number(self.finished.get("seconds"))
+        epochs = [number(line.get("seconds")) for line in self.log]
+        return total if total is not None else math.fsum(filter(None, epochs)) or None
+
+
+def read_run_directory(
+    path: str | os.PathLike[str], comparison_path: str | os.PathLike[str] | None = None
+) -> RunDirectory:
+    path = Path(path)
+    if not path.is_dir():
+        raise ValueError(f"{path}: no such run directory; name the `out` of a search")
+    file = Path(comparison_path or path) / COMPARISON
+    if comparison_path is not None and not file.is_file():
+        raise ValueError(f"{file}: no such file; name the `out` of a finished dada compare")
+    comparison = _json(file)
+    if comparison and comparison.get("format") != COMPARISON_FORMAT:
+        raise ValueError(f'{file}: "format" should be "{COMPARISON_FORMAT}"')
+    named = (path / POLICY, path / UNFINISHED_POLICY)
+    policy_file = next((file for file in named if file.is_file()), None)
+    if policy_file is None and not comparison:
+        raise ValueError(
+            f"{path}: holds neither {POLICY} nor {COMPARISON}; there is nothing to report yet"
+        )
+    config = _toml(path / "config.toml")
+    # Earlier versions wrote policy.json after every epoch; of a finished search there is the third.
+    resumable = config.get("command") == "search" and (path / "checkpoint.pt").is_file()
+    unfinished = resumable and not (path / "finished.json").is_file()
+    return RunDirectory(
+        path=path,
+        policy=Policy.load(policy_file) if policy_file else None,
+        unfinished=unfinished or policy_file == path / UNFINISHED_POLICY,
+        log=[line for line in read_log(path) if isinstance(line, dict)],
+        config=config,
+        sessions=[s for s in sequence(_json(path / "run.json").get("sessions")) if mapping(s)],
+        finished=_json(path / "finished.json"),
+        comparison=comparison,
+        samples=read_samples(path) if policy_file else [],
+    )
+
+
+def _json(file: Path) -> dict[str, Any]:
+    if not file.is_file():
+        return {}
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{file} is not JSON: {error}") from None
+    return content if isinstance(content, dict) else {}
+
+
+def _toml(file: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    except ValueError as error:
+        raise ValueError(f"{file} is not readable as TOML: {error}") from None
+
+
+# Values from files that another version, or a person, may have written.
+
+
+def number(value: Any) -> float | None:
+    """A finite number, or None."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if math.isfinite(value) else None
+
+
+def mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def sequence(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, list | tuple) else []
+
+
+def interval(value: Any) -> tuple[float, float] | None:
+    ends = [number(end) for end in sequence(value)]
+    if len(ends) != 2 or ends[0] is None or ends[1] is None or ends[0] > ends[1]:
+        return None
+    return ends[0], ends[1]

@@ -1,0 +1,162 @@
+"""The benchmark scripts start, and what the pages say is what the results say."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import re
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+BENCHMARKS = ROOT / "benchmarks"
+SCRIPTS = sorted(BENCHMARKS.glob("*/*.py"))
+
+
+@pytest.fixture
+def load(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], ModuleType]]:
+    """Imports a script as Python would that runs it: its own folder goes first."""
+    before = dict(sys.modules)
+
+    def module(path: str) -> ModuleType:
+        file = BENCHMARKS / path
+        monkeypatch.setattr(sys, "path", [str(file.parent), *sys.path])
+        return importlib.import_module(file.stem)
+
+    yield module
+    for name in set(sys.modules) - set(before):
+        if str(getattr(sys.modules[name], "__file__", "")).startswith(str(BENCHMARKS)):
+            del sys.modules[name]
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=[f"{f.parent.name}/{f.name}" for f in SCRIPTS])
+def test_a_script_can_be_imported(script: Path, load: Callable[[str], ModuleType]) -> None:
+    needs = {"batchnorm": "triton", "growth": "matplotlib"}
+    if script.stem in needs:
+        pytest.importorskip(needs[script.stem])
+    module = load(f"{script.parent.name}/{script.name}")
+    assert Path(str(module.__file__)) == script
+    usage = re.search(r"python (benchmarks/\S+\.py)", module.__doc__ or "")
+    assert usage is None or ROOT / usage[1] == script
+
+
+# --- pages --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    shutil.copy(ROOT / "README.md", tmp_path)
+    shutil.copytree(ROOT / "docs", tmp_path / "docs")
+    return tmp_path
+
+
+def test_pages_say_what_the_results_say(load: Callable[[str], ModuleType]) -> None:
+    stale = load("tools/tables.py").stale(ROOT)
+    assert [page.name for page in stale] == [], "run python benchmarks/tools/tables.py"
+
+
+@pytest.mark.parametrize(
+    ("page", "said", "wrong"),
+    [
+        ("README.md", "uniform -->0.61<!--", "uniform -->0.71<!--"),
+        ("docs/index.md", "uniform -->2.96<!--", "uniform -->3<!--"),
+        ("docs/faq.md", "uniform -->0.49<!--", "uniform --><!--"),
+        ("docs/search-study.md", "+0.61 (+0.35 to +0.87)", "+0.61 (+0.36 to +0.87)"),
+        ("docs/estimators.md", "| 90.4 |", "| 9.4 |"),
+    ],
+)
+def test_a_wrong_number_is_seen_and_put_right(
+    site: Path, page: str, said: str, wrong: str, load: Callable[[str], ModuleType]
+) -> None:
+    text = (site / page).read_text()
+    (site / page).write_text(text.replace(said, wrong))
+    assert (site / page).read_text() != text
+    assert load("tools/tables.py").stale(site) == {site / page: text}
+
+
+def test_a_number_that_nobody_makes_is_refused(load: Callable[[str], ModuleType]) -> None:
+    with pytest.raises(ValueError, match="number: guess: of mine: there are gain, "):
+        load("tools/numbers_in_text.py").number("guess: of mine")
+
+
+GENERATED = re.compile(r"<!-- number: .*?<!-- /number -->", re.DOTALL)
+TABLE = re.compile(r"^<!-- [\w -]+ -->$.*?^<!-- end -->$", re.MULTILINE | re.DOTALL)
+CODE = re.compile(r"^```.*?^```$|`[^`\n]*`", re.MULTILINE | re.DOTALL)
+# Versions, settings and a definition; no result among them.
+PLAIN = {"3.11", "2.8", "0.5", "2.11"}
+
+
+def typed_numbers(text: str) -> set[str]:
+    """Numbers with a point, and percentages, that were typed by hand."""
+    for made in (GENERATED, TABLE, CODE):
+        text = made.sub("", text)
+    return set(re.findall(r"(?<![\w.])\d+\.\d+(?![\w.])|\d+(?=%)", text)) - PLAIN
+
+
+HEADLINES = ("index", "results", "faq", "search-study")
+ALLOWED = {"results": {"2"}, "search-study": {"95"}}  # of a search's time; intervals
+
+
+@pytest.mark.parametrize("page", ["../README", *HEADLINES])
+def test_no_result_is_typed_by_hand(page: str) -> None:
+    typed = typed_numbers((ROOT / "docs" / f"{page}.md").read_text())
+    assert typed - ALLOWED.get(page, set()) == set()
+
+
+def test_a_number_typed_by_hand_is_seen() -> None:
+    text = "better by 0.61 points, 27% off <!-- number: claims -->0.3<!-- /number --> `0.7`\n"
+    assert typed_numbers(text) == {"0.61", "27"}
+
+
+def test_what_the_study_says_of_its_intervals_is_so(load: Callable[[str], ModuleType]) -> None:
+    """docs/search-study.md: every interval lies above zero, one of them only just."""
+    table = load("tools/study_tables.py").verdicts_table()
+    lows = [float(low) for low in re.findall(r"\(([+-][\d.]+) to", table)]
+    assert len(lows) == 16 and min(lows) == 0.01
+
+
+# --- history ------------------------------------------------------------------------------------
+
+
+def test_a_summary_keeps_means_and_intervals(
+    load: Callable[[str], ModuleType], tmp_path: Path
+) -> None:
+    history = load("tools/history.py")
+    dada = {"policy": "dada", "accuracy": 80.3444, "n": 8, "lowest": 80.0, "highest": 81.0}
+    gain = {"dada_minus": 0.6123, "from": 0.3491, "to": 0.8711}
+    found: dict[str, Any] = {
+        "machine": {"commit": "abc"},
+        "table": [dada, {"policy": "uniform", "accuracy": 79.7, "n": 12} | gain],
+        "searches": {"dada 0": "long"},
+    }
+    entry = history.summary(found, "some data", "a version")
+    uniform = {"policy": "uniform", "n": 12, "accuracy": 79.7, "dada_minus": [0.61, 0.35, 0.87]}
+    rows = [{"policy": "dada", "n": 8, "accuracy": 80.34}, uniform]
+    assert entry == {"data": "some data", "what": "a version", "commit": "abc", "rows": rows}
+    assert json.loads(history.as_text({"judged": [entry], "shapes": [1]})) == {
+        "judged": [entry],
+        "shapes": [1],
+    }
+
+
+def test_the_history_is_short_and_whole() -> None:
+    file = BENCHMARKS / "results" / "history.json"
+    judged = json.loads(file.read_text())["judged"]
+    assert len(judged) == 8 and file.stat().st_size < 20_000
+    for entry in judged:
+        assert {"dada", "uniform", "trivialaugment"} <= {row["policy"] for row in entry["rows"]}
+
+
+def test_welch_is_scipys(load: Callable[[str], ModuleType]) -> None:
+    from scipy import stats
+
+    one, other = [1.0, 2.0, 4.0, 3.5], [0.5, 1.0, 0.7]
+    wanted = stats.ttest_ind(one, other, equal_var=False).confidence_interval()
+    _, low, high = load("tools/measure.py").welch(one, other)
+    assert (low, high) == pytest.approx((wanted.low, wanted.high))
