@@ -354,7 +354,7 @@ def policy_numbers(preset: str, device: torch.device, graph: bool) -> Tensor:
     """Weight, probability and magnitudes of all pairs, less those that a search begins with."""
     # All 105 pairs: which of them are the best 25 may depend on the last bit.
     config = search_config(preset, epochs=8, batch_size=32, lr=0.02, precision="fp32", top=105)
-    found = searching.search(pictures(), plain(), config, seed=0, device=device, graph=graph)
+    found = searching.measure(pictures(), plain(), config, seed=0, device=device, graph=graph)
     numbers = {}
     for subpolicy in found.policy.subpolicies:
         steps = [(step.probability - 0.5, sum(step.magnitude_range) - 1) for step in subpolicy.ops]
@@ -418,7 +418,7 @@ def test_memory_does_not_grow(graph):
     taken.clear()
     model = build("small", 4, 3, (16, 16), seed=0)
     settings = search_config("paper", epochs=133, batch_size=32)
-    searching.search(split, model, settings, seed=0, device=device, graph=graph, on_epoch=look)
+    searching.measure(split, model, settings, seed=0, device=device, graph=graph, on_epoch=look)
     assert max(taken[66:]) <= max(taken[3:66])
 
 

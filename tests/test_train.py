@@ -512,7 +512,7 @@ def test_a_run_that_only_lacks_its_judgement_is_judged(tmp_path, monkeypatch):
         raise StopError
 
     with monkeypatch.context() as patch:
-        patch.setattr(training, "judge_model", killed)
+        patch.setattr(training, "evaluate", killed)
         with pytest.raises(StopError):
             quick_train(out=tmp_path / "torn")
     again: list[int] = []
@@ -689,12 +689,12 @@ def test_a_training_in_the_place_of_another_ends_as_one_alone(at_once, monkeypat
     """The same network and settings; another seed, policy and start."""
     places = []
 
-    class Counted(training.Place):
+    class Counted(training.Slot):
         def __init__(self, job):
             places.append(job)
             super().__init__(job)
 
-    monkeypatch.setattr(training, "Place", Counted)
+    monkeypatch.setattr(training, "Slot", Counted)
     split, config = digit_split(48), TrainConfig(epochs=3, batch_size=16, ema=0.5)
 
     def alike() -> list[Any]:

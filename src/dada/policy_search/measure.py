@@ -28,7 +28,7 @@ from dada.policy_search.parameters import PolicyParameters
 from dada.policy_search.state import SearchState
 from dada.policy_search.step import search_step
 from dada.runlog import RunLog, versions
-from dada.training.scores import judge_model
+from dada.training.scores import evaluate
 
 EVALUATED = 1000  # validation images looked at after an epoch, for the progress bar
 
@@ -184,7 +184,7 @@ def _conclude_epoch(state: SearchState, watched: Part, epoch: int, loss: float) 
     return {
         "epoch": epoch + 1,
         "loss": loss,
-        "val_accuracy": judge_model(
+        "val_accuracy": evaluate(
             state.model, state.normalise, watched, state.num_classes, state.precision, state.ranks
         ).accuracy,
         "entropy": float(learned.entropy()),

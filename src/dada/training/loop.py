@@ -26,7 +26,7 @@ from dada.engine import ALONE, Captured, Ranks, kernels_for
 from dada.models import check_logits
 from dada.policy import Policy
 from dada.runlog import RunLog
-from dada.training.scores import Scores, judge_model
+from dada.training.scores import Scores, evaluate
 from dada.training.state import TrainState
 
 SECONDS_BETWEEN_CHECKPOINTS = 20.0
@@ -93,26 +93,26 @@ def train_many(jobs: Sequence[Job], at_once: int = 1) -> Iterator[tuple[Job, Tra
     """Each job's result, in the order in which they end; `at_once` of them share the device.
 
     They take turns, a step each, on streams of their own: while the host launches one's step, the
-    card works on the others'. A job that is like one that has ended goes on in its place, with its
+    card works on the others'. A job that is like one that has ended runs in its slot, with its
     recorded step.
     """
-    waiting, free = list(jobs), list[Place]()
+    waiting, free = list(jobs), list[Slot]()
     total = sum(Length.of(job).steps for job in jobs)
 
-    def begun() -> Iterator[tuple[tuple[Job, Place], Turns[TrainResult]]]:
+    def begun() -> Iterator[tuple[tuple[Job, Slot], Turns[TrainResult]]]:
         while waiting:
             job = waiting.pop(0)
-            place = next((place for place in free if place.suits(job)), None)
-            if place is None:
-                place = Place(job)
+            slot = next((slot for slot in free if slot.suits(job)), None)
+            if slot is None:
+                slot = Slot(job)
             else:
-                free.remove(place)
-                place.take_over(job)
-            yield (job, place), _training(job, place, total)
+                free.remove(slot)
+                slot.restart_with(job)
+            yield (job, slot), _training(job, slot, total)
 
-    for (job, place), result in take_turns(begun(), at_once):
-        if any(place.suits(other) for other in waiting):
-            free.append(place)
+    for (job, slot), result in take_turns(begun(), at_once):
+        if any(slot.suits(other) for other in waiting):
+            free.append(slot)
             result = replace(result, model=copy.deepcopy(result.model))
         yield job, result
 
@@ -153,7 +153,7 @@ class Length:
         return self.epochs * self.steps_per_epoch
 
 
-class Place:
+class Slot:
     """A network on the device and its step, which is recorded once for many trainings."""
 
     def __init__(self, job: Job) -> None:
@@ -184,17 +184,17 @@ class Place:
             and job.split is here.split
             and (job.config, job.device, job.graph) == (here.config, here.device, here.graph)
             and job.ranks is here.ranks
-            and self.state.can_begin_again(job.model, job.policy)
+            and self.state.can_restart_with(job.model, job.policy)
         )
 
-    def take_over(self, job: Job) -> None:
+    def restart_with(self, job: Job) -> None:
         self.job = job
-        self.state.begin_again(job.model, job.policy, job.seed)
+        self.state.restart_with(job.model, job.policy, job.seed)
 
-    def go_on_under(self, policy: Policy) -> None:
+    def switch_policy(self, policy: Policy) -> None:
         """Another policy from the next step on, of the same space or another."""
         space = self.state.space
-        self.state.use(policy)
+        self.state.switch_policy(policy)
         if self.state.space is not space:
             self.step = self._step()  # the recorded one has the operations of the other space
 
@@ -218,12 +218,12 @@ class Place:
         with state.lane:
             return float(ranks.gather(torch.stack(losses)).mean())
 
-    def judged_on(self, part: Part) -> Scores:
+    def evaluate(self, part: Part) -> Scores:
         state = self.state
         with state.lane:
             state.agree_on_statistics()
-            return judge_model(
-                state.judged,
+            return evaluate(
+                state.evaluated,
                 state.normalise,
                 part.to(self.job.device),
                 self.split.num_classes,
@@ -277,14 +277,14 @@ def learning_rates_T(config: TrainConfig, epochs: int, steps_per_epoch: int) -> 
 def try_step(job: Job) -> None:
     """One step of a copy, to see whether there is room for it."""
     job = replace(job, model=copy.deepcopy(job.model), graph=False)
-    steps = _training(job, Place(job), 1)
+    steps = _training(job, Slot(job), 1)
     next(steps)
     steps.close()
 
 
-def _training(job: Job, place: Place, steps_of_all: int) -> Turns[TrainResult]:
+def _training(job: Job, slot: Slot, steps_of_all: int) -> Turns[TrainResult]:
     """The loop of one training."""
-    config, ranks, state = job.config, job.ranks, place.state
+    config, ranks, state = job.config, job.ranks, slot.state
     start = time.perf_counter()
     judge = job.judge or job.split.test or job.split.val
     assert judge is not None, "the caller splits off what a training is judged on"
@@ -302,7 +302,7 @@ def _training(job: Job, place: Place, steps_of_all: int) -> Turns[TrainResult]:
     written = time.perf_counter()
     for epoch in range(first, epochs):
         begun = time.perf_counter()
-        loss = yield from place.epoch(rates_ES[epoch], steps_of_all)
+        loss = yield from slot.epoch(rates_ES[epoch], steps_of_all)
         _check_finite("training loss", loss, epoch + 1, config)
         metrics = {
             "epoch": epoch + 1,
@@ -318,7 +318,7 @@ def _training(job: Job, place: Place, steps_of_all: int) -> Turns[TrainResult]:
                 written = now
         if job.on_epoch is not None:
             job.on_epoch(metrics, epochs)
-    scores = place.judged_on(judge)
+    scores = slot.evaluate(judge)
     # The last step's weights enter no training loss, but they are what is judged.
     _check_finite("loss of the trained network", scores.loss, epochs, config)
     seen = sum(entry["seconds"] for entry in history)
@@ -327,7 +327,7 @@ def _training(job: Job, place: Place, steps_of_all: int) -> Turns[TrainResult]:
         history=history,
         seconds=before + time.perf_counter() - start,
         images_per_second=length.steps * length.batch / max(seen, 1e-9),
-        model=state.judged,
+        model=state.evaluated,
     )
 
 

@@ -56,7 +56,7 @@ class TrainState(nn.Module):
         self.order = generator_on(torch.device("cpu"), seed)  # which images, in which order
         self.noise = generator_on(device, seed + 1)  # everything drawn on the device
 
-    def can_begin_again(self, model: nn.Module, policy: Policy) -> bool:
+    def can_restart_with(self, model: nn.Module, policy: Policy) -> bool:
         """Whether another network and policy can go where these are: all shapes are the same."""
         if policy.space != self.space.name:
             return False
@@ -67,20 +67,20 @@ class TrainState(nn.Module):
             and _shapes(model) == _shapes(self.model)
         )
 
-    def begin_again(self, model: nn.Module, policy: Policy, seed: int) -> None:
+    def restart_with(self, model: nn.Module, policy: Policy, seed: int) -> None:
         """As a new state would begin, in the same places, so that a recorded step stays valid."""
-        self.lane.begin_again(seed)
+        self.lane.reseed(seed)
         with self.lane:
             self.model.load_state_dict(model.state_dict())
             self.model.train()
             if self.average is not None:
                 self.average.load_state_dict(self.model.state_dict())
             self.tables.replace_(PolicyTables.of(policy, self.space, self.device))
-            self.optimizer.begin_again()
+            self.optimizer.reset()
         self.order.manual_seed(seed)
         self.noise.manual_seed(seed + 1)
 
-    def use(self, policy: Policy) -> None:
+    def switch_policy(self, policy: Policy) -> None:
         """Go on under another policy, which should not be longer; the random numbers stay."""
         rows, longest = self.tables.op_index_NK.shape
         with self.lane:
@@ -91,7 +91,7 @@ class TrainState(nn.Module):
             self.tables.replace_(tables)
 
     @property
-    def judged(self) -> nn.Module:
+    def evaluated(self) -> nn.Module:
         return self.model if self.average is None else self.average
 
     def augmented(self, images_BCHW: Tensor) -> Tensor:
@@ -117,7 +117,7 @@ class TrainState(nn.Module):
 
     def agree_on_statistics(self) -> None:
         """BatchNorm's statistics are of each process's own images: the mean is judged."""
-        self.ranks.average_([b for b in self.judged.buffers() if b.is_floating_point()])
+        self.ranks.average_([b for b in self.evaluated.buffers() if b.is_floating_point()])
 
     def checkpoint(self, epoch: int, history: list[dict[str, Any]]) -> dict[str, Any]:
         return {

@@ -25,7 +25,7 @@ from dada.data import Split
 from dada.engine import ALONE, Ranks
 from dada.policy import Policy
 from dada.runlog import RunLog
-from dada.training.loop import Job, Length, Place, Turns, at_once_for, learning_rates_T, take_turns
+from dada.training.loop import Job, Length, Slot, Turns, at_once_for, learning_rates_T, take_turns
 from dada.training.scores import Scores
 from dada.trials.cost import forward_operations, training_seconds
 from dada.trials.short import seed_of, shorten
@@ -68,22 +68,22 @@ def look_ahead(runs: Sequence[Run], at_once: int = 1) -> Iterator[tuple[Run, dic
 def _ends(run: Run, steps_of_all: int) -> Turns[dict[str, Scores]]:
     job = run.job
     assert job.split.val is not None
-    length, place = Length.of(job), Place(job)
-    state = place.state
+    length, slot = Length.of(job), Slot(job)
+    state = slot.state
     rates_T = learning_rates_T(job.config, length.epochs, length.steps_per_epoch).to(job.device)
     rates_ES = rates_T.view(length.epochs, length.steps_per_epoch)
     for rates_S in rates_ES[: run.shared_epochs]:
-        yield from place.epoch(rates_S, steps_of_all)
+        yield from slot.epoch(rates_S, steps_of_all)
     with state.lane:
         middle = _copied(state.checkpoint(run.shared_epochs, []))
     scores = {}
     for name, arm in run.arms.items():
         state.restore(middle)
         state.model.train()
-        place.go_on_under(arm)
+        slot.switch_policy(arm)
         for rates_S in rates_ES[run.shared_epochs :]:
-            yield from place.epoch(rates_S, steps_of_all)
-        scores[name] = place.judged_on(job.split.val)
+            yield from slot.epoch(rates_S, steps_of_all)
+        scores[name] = slot.evaluate(job.split.val)
         if not math.isfinite(scores[name].loss):
             raise ValueError(
                 f"looking ahead, the validation loss with {name} became {scores[name].loss}; "
