@@ -34,10 +34,10 @@ from dada.engine import (
 )
 from dada.models import build
 from dada.policy.baselines import uniform
+from dada.training import loop as training
 from dada.training.base import change_lighting, cover_square, crop_and_flip, jitter_colours
 
-# The functions that users call have the names of the modules behind them.
-training = importlib.import_module("dada.training.loop")
+# The function has the name of its module.
 searching = importlib.import_module("dada.policy_search.measure")
 
 CPU = torch.device("cpu")
@@ -336,9 +336,11 @@ def test_training_as_graphs_reaches_the_weights_of_training_without(ema, dropout
         epochs=6, batch_size=32, lr=0.02, precision="fp32", ema=ema, base=Base(crop=2, flip=True)
     )
     results = [
-        training.train(
-            pictures(), plain(dropout=dropout), uniform(), config, seed=0,
-            device=resolve_device("cuda"), graph=graph,
+        training.run_job(
+            training.Job(
+                split=pictures(), model=plain(dropout=dropout), policy=uniform(), config=config,
+                seed=0, device=resolve_device("cuda"), graph=graph,
+            )
         )
         for graph in (True, False)
     ]  # fmt: skip
@@ -411,9 +413,11 @@ def test_memory_does_not_grow(graph):
     split = pictures()
     model = build("small", 4, 3, (16, 16), seed=0)
     config = TrainConfig(epochs=133, batch_size=32)
-    training.train(
-        split, model, uniform(), config, seed=0, device=device, graph=graph, on_epoch=look
-    )
+    job = training.Job(
+        split=split, model=model, policy=uniform(), config=config, seed=0, device=device,
+        graph=graph, on_epoch=look,
+    )  # fmt: skip
+    training.run_job(job)
     assert max(taken[66:]) <= max(taken[3:66])
     taken.clear()
     model = build("small", 4, 3, (16, 16), seed=0)

@@ -38,7 +38,7 @@ from dada.policy_search.measure import SearchResult
 from dada.policy_search.parameters import MagnitudeDistribution, PolicyParameters
 from dada.runlog import RunLog
 from dada.terminal.progress import print_result
-from dada.training.loop import Job, train
+from dada.training.loop import Job, run_job
 
 CPU = torch.device("cpu")
 SPACE = SearchSpace.named("paper")
@@ -98,9 +98,8 @@ def test_a_recorded_step_is_not_replayed_for_another_space(split):
 
 def test_the_end_under_the_policy_of_the_beginning_is_a_plain_training(split):
     scores = ends(split, {"Rotate": arms_of(SPACE)["Rotate"], "uniform": UNIFORM})
-    plain = train(
-        split, network(1), UNIFORM, SHORT, seed=1, device=CPU, judge=split.val
-    )  # judged on the same images
+    job = Job(split=split, model=network(1), policy=UNIFORM, config=SHORT, seed=1, device=CPU)
+    plain = run_job(replace(job, judge=split.val))  # judged on the same images
     assert scores["uniform"] == plain.scores
     assert scores["Rotate"] != plain.scores
 

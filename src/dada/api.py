@@ -27,8 +27,7 @@ from dada.policy_search.measure import try_step as searching_step
 from dada.policy_search.verify import OnTraining, budget_for, verify_searched
 from dada.report import save_samples, write_report
 from dada.runlog import RunLog, check_run_path, read_log, read_summary, read_weights
-from dada.training.loop import Job
-from dada.training.loop import train as run_training
+from dada.training.loop import Job, run_job
 from dada.training.loop import try_step as training_step
 from dada.training.scores import Scores
 
@@ -261,11 +260,11 @@ def train(
             return _trained_before(Path(os.fspath(out or "")), network.to(target), split)
         if run is not None:
             run.save_text("policy.json", loaded.to_json())
-        result = run_training(
-            split,
-            network,
-            loaded,
-            config,
+        job = Job(
+            split=split,
+            model=network,
+            policy=loaded,
+            config=config,
             seed=seed,
             device=target,
             judge=judge,
@@ -274,6 +273,7 @@ def train(
             graph=graph,
             ranks=ranks,
         )
+        result = run_job(job)
         if run is not None:
             run.save_weights("model.safetensors", result.model.state_dict())
             run.save_text("model.json", _json(_about_model(name, split)))

@@ -9,9 +9,8 @@ cutout. On a GPU the whole step is a CUDA graph; several trainings may share one
 from __future__ import annotations
 
 import copy
-import math
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
@@ -26,17 +25,14 @@ from dada.engine import ALONE, Captured, Ranks, kernels_for
 from dada.models import check_logits
 from dada.policy import Policy
 from dada.runlog import RunLog
+from dada.training.epochs import Length, Metrics, OnEpoch, Turns, check_finite, run_epochs
 from dada.training.scores import Scores, evaluate
 from dada.training.state import TrainState
 
-SECONDS_BETWEEN_CHECKPOINTS = 20.0
 TRAININGS_ON_A_CARD, SMALL_SIDE = 3, 64  # more of them gain nothing (benchmarks/train.py)
 
-OnEpoch = Callable[[dict[str, Any], int], None]
 K = TypeVar("K")
 T = TypeVar("T")
-Turns = Generator[None, None, T]
-"""Something that stops after every step, to let others have a turn."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,27 +61,18 @@ class Job:
     on_epoch: OnEpoch | None = None
     graph: bool = True
     ranks: Ranks = ALONE
-    checkpoint_seconds: float = SECONDS_BETWEEN_CHECKPOINTS
+
+    @property
+    def length(self) -> Length:
+        return Length.of(self.config, len(self.split.train), self.ranks)
 
 
-def train(
-    split: Split,
-    model: nn.Module,
-    policy: Policy,
-    config: TrainConfig,
-    *,
-    seed: int,
-    device: torch.device,
-    **options: Any,
-) -> TrainResult:
-    """Train `model` on `split.train` under `policy`; `options` are the other fields of `Job`.
+def run_job(job: Job) -> TrainResult:
+    """Train a network under a policy.
 
     With `run`, a log and checkpoints are written, and a training that was killed continues from
     its last checkpoint.
     """
-    job = Job(
-        split=split, model=model, policy=policy, config=config, seed=seed, device=device, **options
-    )
     return next(result for _, result in train_many([job]))
 
 
@@ -97,7 +84,7 @@ def train_many(jobs: Sequence[Job], at_once: int = 1) -> Iterator[tuple[Job, Tra
     recorded step.
     """
     waiting, free = list(jobs), list[Slot]()
-    total = sum(Length.of(job).steps for job in jobs)
+    total = sum(job.length.steps for job in jobs)
 
     def begun() -> Iterator[tuple[tuple[Job, Slot], Turns[TrainResult]]]:
         while waiting:
@@ -132,25 +119,6 @@ def take_turns(begun: Iterator[tuple[K, Turns[T]]], at_once: int) -> Iterator[tu
             except StopIteration as ended:
                 running.remove(one)
                 yield one[0], ended.value
-
-
-@dataclass(frozen=True)
-class Length:
-    """How long a training is. `batch` is that of all processes together."""
-
-    batch: int
-    steps_per_epoch: int
-    epochs: int
-
-    @classmethod
-    def of(cls, job: Job) -> Length:
-        images = len(job.split.train)
-        batch = job.ranks.share(job.config.batch_size, images) * job.ranks.world
-        return cls(batch, images // batch, job.config.epochs_for(images // batch))
-
-    @property
-    def steps(self) -> int:
-        return self.epochs * self.steps_per_epoch
 
 
 class Slot:
@@ -204,7 +172,7 @@ class Slot:
         `steps_of_all` that this process will make say whether compiling kernels will pay.
         """
         state, ranks, part = self.state, self.job.ranks, self.split.train
-        batch = Length.of(self.job).batch
+        batch = self.job.length.batch
         losses = []
         with state.lane:
             order_N = torch.randperm(len(part), generator=state.order)
@@ -256,24 +224,6 @@ def train_step(state: TrainState, images_BCHW: Tensor, labels_B: Tensor, lr: Ten
     return loss.detach()
 
 
-def learning_rates_T(config: TrainConfig, epochs: int, steps_per_epoch: int) -> Tensor:
-    """The learning rate of every step."""
-    total = epochs * steps_per_epoch
-    warm = min(config.warmup_epochs * steps_per_epoch, total / 2)
-    rates = []
-    for step in range(total):
-        peak = config.lr * config.warmup_factor
-        if step < warm:
-            rates.append(config.lr + (peak - config.lr) * step / warm)
-        elif config.schedule == "step":
-            passed = sum(step >= milestone * total for milestone in config.milestones)
-            rates.append(peak * 0.1**passed)
-        else:
-            done = (step - warm) / (total - warm)
-            rates.append(peak * 0.5 * (1 + math.cos(math.pi * done)))
-    return torch.tensor(rates)
-
-
 def try_step(job: Job) -> None:
     """One step of a copy, to see whether there is room for it."""
     job = replace(job, model=copy.deepcopy(job.model), graph=False)
@@ -283,60 +233,29 @@ def try_step(job: Job) -> None:
 
 
 def _training(job: Job, slot: Slot, steps_of_all: int) -> Turns[TrainResult]:
-    """The loop of one training."""
-    config, ranks, state = job.config, job.ranks, slot.state
+    """One training, and the scores at its end."""
     start = time.perf_counter()
     judge = job.judge or job.split.test or job.split.val
     assert judge is not None, "the caller splits off what a training is judged on"
-    length = Length.of(job)
-    epochs = length.epochs
-    saved = ranks.same(job.run.restore() if job.run is not None else None)
-    history: list[dict[str, Any]] = []
-    first = 0
-    if saved is not None:
-        state.restore(saved)
-        history, first = list(saved["history"]), saved["epoch"]
-    before = sum(entry["seconds"] for entry in history)
-    rates_T = learning_rates_T(config, epochs, length.steps_per_epoch).to(job.device)
-    rates_ES = rates_T.view(epochs, length.steps_per_epoch)
-    written = time.perf_counter()
-    for epoch in range(first, epochs):
-        begun = time.perf_counter()
-        loss = yield from slot.epoch(rates_ES[epoch], steps_of_all)
-        _check_finite("training loss", loss, epoch + 1, config)
-        metrics = {
-            "epoch": epoch + 1,
-            "loss": loss,
-            "seconds": round(time.perf_counter() - begun, 3),
-        }
-        history.append(metrics)
-        if job.run is not None:
-            job.run.log(**metrics)
-            now = time.perf_counter()
-            if now - written >= job.checkpoint_seconds or epoch + 1 == epochs:
-                job.run.checkpoint(state.checkpoint(epoch + 1, history))
-                written = now
-        if job.on_epoch is not None:
-            job.on_epoch(metrics, epochs)
+    length = job.length
+
+    def epoch(number: int, rates_S: Tensor) -> Turns[Metrics]:
+        loss = yield from slot.epoch(rates_S, steps_of_all)
+        return {"loss": loss}
+
+    rates_ES = length.rates_ES(job.config)
+    ran = yield from run_epochs(slot.state, rates_ES, epoch, run=job.run, on_epoch=job.on_epoch)
     scores = slot.evaluate(judge)
     # The last step's weights enter no training loss, but they are what is judged.
-    _check_finite("loss of the trained network", scores.loss, epochs, config)
-    seen = sum(entry["seconds"] for entry in history)
+    check_finite("loss of the trained network", scores.loss, length.epochs, job.config.lr)
+    steps_took = sum(entry["seconds"] for entry in ran.history)
     return TrainResult(
         scores=scores,
-        history=history,
-        seconds=before + time.perf_counter() - start,
-        images_per_second=length.steps * length.batch / max(seen, 1e-9),
-        model=state.evaluated,
+        history=ran.history,
+        seconds=ran.seconds_before + time.perf_counter() - start,
+        images_per_second=length.steps * length.batch / max(steps_took, 1e-9),
+        model=slot.state.evaluated,
     )
-
-
-def _check_finite(what: str, loss: float, epoch: int, config: TrainConfig) -> None:
-    if not math.isfinite(loss):
-        raise ValueError(
-            f"the {what} became {loss} in epoch {epoch}; lower --lr (now {config.lr:g}) "
-            "or look for broken images"
-        )
 
 
 def _read(

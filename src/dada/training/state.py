@@ -1,4 +1,4 @@
-"""Everything that changes during a training, and so everything a checkpoint must hold."""
+"""Everything that changes during a run, and so everything a checkpoint must hold."""
 
 from __future__ import annotations
 
@@ -10,18 +10,69 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from dada.config import TrainConfig
+from dada.config import SearchConfig, TrainConfig
 from dada.data import Split
 from dada.engine import Lane, Precision, Ranks, channels_last, generator_on
 from dada.policy import Policy
 from dada.policy.augment import Normalise, PolicyTables
 from dada.policy.space import SPACES
 from dada.training.base import before_policy, cover_square
-from dada.training.optimisers import SGD
+from dada.training.optimisers import SGD, Adam
 
 
-class TrainState(nn.Module):
+class RunState(nn.Module):
+    """What a search and a training hold alike, and how it goes into a checkpoint and back."""
+
+    config: SearchConfig | TrainConfig
+    model: nn.Module
+
+    def __init__(
+        self,
+        split: Split,
+        config: SearchConfig | TrainConfig,
+        seed: int,
+        device: torch.device,
+        ranks: Ranks,
+    ) -> None:
+        super().__init__()
+        self.config, self.device, self.ranks = config, device, ranks
+        self.num_classes = split.num_classes
+        self.precision = Precision.of(config.precision, device)
+        elements = config.batch_size * split.channels * math.prod(split.image_size)
+        self.lane = Lane(device, self.precision, seed, elements)
+        self.order = generator_on(torch.device("cpu"), seed)  # which images, in which order
+        self.noise = generator_on(device, seed + 1)  # everything drawn on the device
+
+    @property
+    def optimizers(self) -> dict[str, SGD | Adam]:
+        """Each under its name in a checkpoint."""
+        raise NotImplementedError
+
+    def checkpoint(self, epoch: int, history: list[dict[str, Any]]) -> dict[str, Any]:
+        return {
+            "epoch": epoch,
+            "history": history,
+            "modules": self.state_dict(),
+            **{name: optimizer.state_dict() for name, optimizer in self.optimizers.items()},
+            "generators": [self.order.get_state(), self.noise.get_state()],
+            "global_generators": self.lane.random,
+        }
+
+    def restore(self, saved: dict[str, Any]) -> None:
+        """To be called between two turns."""
+        with self.lane:
+            self.load_state_dict(saved["modules"])
+            for name, optimizer in self.optimizers.items():
+                optimizer.load_state_dict(saved[name])
+        for generator, position in zip((self.order, self.noise), saved["generators"], strict=True):
+            generator.set_state(position.cpu())
+        self.lane.random = [position.cpu() for position in saved["global_generators"]]
+
+
+class TrainState(RunState):
     """The network, its averaged twin if asked for, the optimiser, and the random generators."""
+
+    config: TrainConfig
 
     def __init__(
         self,
@@ -33,14 +84,10 @@ class TrainState(nn.Module):
         device: torch.device,
         ranks: Ranks,
     ) -> None:
-        super().__init__()
-        self.config, self.device, self.ranks = config, device, ranks
-        self.precision = Precision.of(config.precision, device)
-        elements = config.batch_size * split.channels * math.prod(split.image_size)
-        self.lane = Lane(device, self.precision, seed, elements)
+        super().__init__(split, config, seed, device, ranks)
         with self.lane:
             self.normalise = Normalise(*split.mean_std()).to(device)
-            self.model: nn.Module = channels_last(model.to(device), device).train()
+            self.model = channels_last(model.to(device), device).train()
             if ranks.world > 1:  # a network of a user's own may begin elsewhere in every process
                 mine = {name: tensor.cpu() for name, tensor in self.model.state_dict().items()}
                 self.model.load_state_dict(ranks.same(mine))
@@ -53,8 +100,10 @@ class TrainState(nn.Module):
         self.called: Callable[[Tensor], Tensor] = self.model.__call__
         if config.compile:
             self.called = torch.compile(self.model.forward)
-        self.order = generator_on(torch.device("cpu"), seed)  # which images, in which order
-        self.noise = generator_on(device, seed + 1)  # everything drawn on the device
+
+    @property
+    def optimizers(self) -> dict[str, SGD | Adam]:
+        return {"optimizer": self.optimizer}
 
     def can_restart_with(self, model: nn.Module, policy: Policy) -> bool:
         """Whether another network and policy can go where these are: all shapes are the same."""
@@ -118,25 +167,6 @@ class TrainState(nn.Module):
     def agree_on_statistics(self) -> None:
         """BatchNorm's statistics are of each process's own images: the mean is judged."""
         self.ranks.average_([b for b in self.evaluated.buffers() if b.is_floating_point()])
-
-    def checkpoint(self, epoch: int, history: list[dict[str, Any]]) -> dict[str, Any]:
-        return {
-            "epoch": epoch,
-            "history": history,
-            "modules": self.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
-            "generators": [self.order.get_state(), self.noise.get_state()],
-            "global_generators": self.lane.random,
-        }
-
-    def restore(self, saved: dict[str, Any]) -> None:
-        """To be called between two turns."""
-        with self.lane:
-            self.load_state_dict(saved["modules"])
-            self.optimizer.load_state_dict(saved["optimizer"])
-        for generator, position in zip((self.order, self.noise), saved["generators"], strict=True):
-            generator.set_state(position.cpu())
-        self.lane.random = [position.cpu() for position in saved["global_generators"]]
 
 
 def _shapes(model: nn.Module) -> dict[str, tuple[torch.Size, torch.dtype]]:

@@ -25,7 +25,8 @@ from dada.data import Split
 from dada.engine import ALONE, Ranks
 from dada.policy import Policy
 from dada.runlog import RunLog
-from dada.training.loop import Job, Length, Slot, Turns, at_once_for, learning_rates_T, take_turns
+from dada.training.epochs import Turns
+from dada.training.loop import Job, Slot, at_once_for, take_turns
 from dada.training.scores import Scores
 from dada.trials.cost import forward_operations, training_seconds
 from dada.trials.short import seed_of, shorten
@@ -49,12 +50,12 @@ class Run:
 
     @property
     def shared_epochs(self) -> int:
-        epochs = Length.of(self.job).epochs
+        epochs = self.job.length.epochs
         return epochs - max(1, round(REPEATED * epochs))
 
     @property
     def steps(self) -> int:
-        length = Length.of(self.job)
+        length = self.job.length
         repeated = len(self.arms) * (length.epochs - self.shared_epochs)
         return (self.shared_epochs + repeated) * length.steps_per_epoch
 
@@ -68,10 +69,9 @@ def look_ahead(runs: Sequence[Run], at_once: int = 1) -> Iterator[tuple[Run, dic
 def _ends(run: Run, steps_of_all: int) -> Turns[dict[str, Scores]]:
     job = run.job
     assert job.split.val is not None
-    length, slot = Length.of(job), Slot(job)
+    slot = Slot(job)
     state = slot.state
-    rates_T = learning_rates_T(job.config, length.epochs, length.steps_per_epoch).to(job.device)
-    rates_ES = rates_T.view(length.epochs, length.steps_per_epoch)
+    rates_ES = job.length.rates_ES(job.config).to(job.device)
     for rates_S in rates_ES[: run.shared_epochs]:
         yield from slot.epoch(rates_S, steps_of_all)
     with state.lane:
@@ -192,7 +192,7 @@ class Lookout:
         job = run.job
         operations = forward_operations(job.model, (job.split.channels, *job.split.image_size))
         whole = training_seconds(job.split, job.config, operations, job.device.type)
-        each = whole * run.steps / Length.of(job).steps
+        each = whole * run.steps / job.length.steps
         pairs = max(1, round(budget / (2 * each))) if each <= budget else 0
         return min(MOST_RUNS, 2 * pairs)
 
