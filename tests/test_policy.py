@@ -135,6 +135,18 @@ def test_a_directory_without_one_is_named(tmp_path):
         Policy.load(tmp_path)
 
 
+def test_a_search_that_has_not_finished_has_no_policy_yet(tmp_path):
+    a_policy().save(tmp_path / "unfinished-policy.json")
+    says = f"{tmp_path}: the search there has not finished; `dada search ... --resume` continues it"
+    with pytest.raises(ValueError, match=re.escape(says)) as error:
+        Policy.load(tmp_path)
+    named = re.search(r"(\S+) is its policy so far", str(error.value))
+    assert Policy.load(named[1]) == a_policy()
+    empty = Policy(())
+    empty.save(tmp_path / "policy.json")
+    assert Policy.load(tmp_path) == empty, "the result counts, wherever it comes from"
+
+
 def test_a_failing_write_leaves_the_old_file(tmp_path, monkeypatch):
     path = tmp_path / "p.json"
     a_policy().save(path)

@@ -26,7 +26,15 @@ from dada.policy_search.measure import measure
 from dada.policy_search.measure import try_step as searching_step
 from dada.policy_search.verify import OnTraining, budget_for, verify_searched
 from dada.report import save_samples, write_report
-from dada.runlog import RunLog, check_run_path, read_log, read_summary, read_weights
+from dada.runlog import (
+    POLICY,
+    UNFINISHED_POLICY,
+    RunLog,
+    check_run_path,
+    read_log,
+    read_summary,
+    read_weights,
+)
 from dada.training.loop import Job, run_job
 from dada.training.loop import try_step as training_step
 from dada.training.scores import Scores
@@ -176,7 +184,8 @@ def search(
         if run is not None:
             if verifies:
                 run.save_text("searched.json", searched.to_json())
-            run.save_text("policy.json", policy.to_json())
+            run.save_text(POLICY, policy.to_json())
+            (run.path / UNFINISHED_POLICY).unlink(missing_ok=True)
             run.finish({"seconds": round(seconds, 2)})
             write_report(run.path)
     return Result(
@@ -259,7 +268,7 @@ def train(
         if ranks.same(run is not None and run.finished):
             return _trained_before(Path(os.fspath(out or "")), network.to(target), split)
         if run is not None:
-            run.save_text("policy.json", loaded.to_json())
+            run.save_text(POLICY, loaded.to_json())
         job = Job(
             split=split,
             model=network,

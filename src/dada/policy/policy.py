@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dada.policy.space import SPACES
-from dada.runlog import write_text
+from dada.runlog import POLICY, UNFINISHED_POLICY, write_text
 from dada.safe_text import printable, quoted
 
 if TYPE_CHECKING:
@@ -147,9 +147,7 @@ class Policy:
         """A policy from a file, a run directory, or a name (`dada.policy.names()` lists them)."""
         path = Path(source)
         if path.is_dir():
-            path = path / "policy.json"
-            if not path.is_file():
-                raise ValueError(f"{source}: no policy.json in this directory")
+            path = _policy_of_run(path)
         if path.is_file():
             try:
                 return cls.from_json(path.read_text(encoding="utf-8"))
@@ -287,6 +285,17 @@ def names() -> list[str]:
     from dada.policy import baselines
 
     return [*_published(), *baselines.NAMES]
+
+
+def _policy_of_run(directory: Path) -> Path:
+    if (directory / POLICY).is_file():
+        return directory / POLICY
+    if (directory / UNFINISHED_POLICY).is_file():
+        raise ValueError(
+            f"{directory}: the search there has not finished; `dada search ... --resume` continues "
+            f"it, and {directory / UNFINISHED_POLICY} is its policy so far"
+        )
+    raise ValueError(f"{directory}: no {POLICY} in this directory")
 
 
 def _published() -> dict[str, Any]:

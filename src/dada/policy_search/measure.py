@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from dada.config import SearchConfig, TrainConfig
-from dada.data import Batch, Part, Split, batches, resized_crops
+from dada.data import Batch, Part, Split, batches
 from dada.engine import ALONE, Captured, Ranks, kernels_for
 from dada.models import check_logits
 from dada.policy import Policy
@@ -26,7 +26,7 @@ from dada.policy.space import SearchSpace
 from dada.policy_search.parameters import PolicyParameters
 from dada.policy_search.state import SearchState
 from dada.policy_search.step import search_step
-from dada.runlog import RunLog, versions
+from dada.runlog import UNFINISHED_POLICY, RunLog, versions
 from dada.training.epochs import Length, Metrics, OnEpoch, Turns, exhaust, run_epochs
 from dada.training.scores import evaluate
 
@@ -60,18 +60,15 @@ def measure(
 ) -> SearchResult:
     """Learn a policy for `split.train`, judged on `split.val`.
 
-    With `run`, the policy and the log are written after every epoch, a checkpoint as often as costs
-    little, and a run that was killed continues from its last one. `on_epoch(metrics, epochs)` is
-    told of every epoch. On a GPU the steps are CUDA graphs, unless `graph` is False.
+    With `run`, the policy so far and the log are written after every epoch, a checkpoint as often
+    as costs little, and a run that was killed continues from its last one. `on_epoch(metrics,
+    epochs)` is told of every epoch. On a GPU the steps are CUDA graphs, unless `graph` is False.
     """
     start = time.perf_counter()
     split = split.to(device)
-    train, val = split.train, split.val
-    assert val is not None
     state = SearchState(model, split, config, seed, device, ranks)
-    check_logits(model, state.seen(train.batch(torch.arange(2))[0]), split.num_classes)
-    watched = val.take(torch.arange(min(len(val), EVALUATED)))
-    length = Length.of(config, len(train), ranks)
+    check_logits(model, state.seen(split.train.batch(torch.arange(2))[0]), split.num_classes)
+    length = Length.of(config, len(split.train), ranks)
     provenance = _provenance(split, config, model_name, seed)
     steps = {
         measures: Captured(
@@ -82,31 +79,18 @@ def measure(
         for measures in (False, True)
     }
 
-    def epoch(number: int, rates_S: Tensor) -> Turns[Metrics]:
-        with state.lane, kernels_for(length.steps):
-            state.model.train()
-            losses = []
-            reader = read_steps(state, train, val, length.batch, length.steps_per_epoch)
-            for i, (some, others) in enumerate(reader):
-                step = number * length.steps_per_epoch + i
-                measures = step >= config.measure_from * length.steps
-                losses.append(steps[measures](*some, *others, rates_S[i]))
-            loss = float(ranks.gather(torch.stack(losses)).mean())
-            metrics = _conclude_epoch(state, watched, loss)
-        yield
-        return metrics
-
     def policy(epochs: int) -> Policy:
         return state.policy(provenance | {"epochs": epochs})
 
     def save_and_tell(metrics: Metrics, epochs: int) -> None:
         if run is not None:
-            run.save_text("policy.json", policy(metrics["epoch"]).to_json())
+            run.save_text(UNFINISHED_POLICY, policy(metrics["epoch"]).to_json())
         if on_epoch is not None:
             on_epoch(metrics, epochs)
 
     # A cosine from the first step on; a search needs no warm-up.
     schedule = TrainConfig(lr=config.lr, warmup_epochs=0, warmup_factor=1.0)
+    epoch = partial(_epoch, state, split, length, steps)
     rates_ES = length.rates_ES(schedule)
     ran = exhaust(run_epochs(state, rates_ES, epoch, run=run, on_epoch=save_and_tell))
     return SearchResult(
@@ -117,6 +101,33 @@ def measure(
         history=ran.history,
         seconds=ran.seconds_before + time.perf_counter() - start,
     )
+
+
+def _epoch(
+    state: SearchState,
+    split: Split,
+    length: Length,
+    steps: dict[bool, Captured],  # by whether they measure
+    number: int,
+    rates_S: Tensor,
+) -> Turns[Metrics]:
+    """All training images once, each step at its learning rate."""
+    train, val = split.train, split.val
+    assert val is not None
+    first = number * length.steps_per_epoch
+    measure_from = state.config.measure_from * length.steps
+    with state.lane, kernels_for(length.steps):
+        state.model.train()
+        losses = []
+        reader = read_steps(state, train, val, length.batch, length.steps_per_epoch)
+        for i, (some, others) in enumerate(reader):
+            step = steps[first + i >= measure_from]
+            losses.append(step(*some, *others, rates_S[i]))
+        loss = float(state.ranks.gather(torch.stack(losses)).mean())
+        watched = val.take(torch.arange(min(len(val), EVALUATED)))
+        metrics = _conclude_epoch(state, watched, loss)
+    yield
+    return metrics
 
 
 def try_step(split: Split, model: nn.Module, config: SearchConfig, device: torch.device) -> None:
@@ -141,11 +152,7 @@ def read_steps(
     else:
         size = ranks.share(batch, len(val)) * ranks.world
         val_SB = torch.randint(len(val), (steps, size), generator=order)
-    index = [ranks.mine(index_B) for index_B in order_N.view(steps, batch)]
-    if config.base.resized_crop:
-        images = resized_crops(train, index, order, ranks)
-    else:
-        images = batches(train, index)
+    images = state.batches(train, [ranks.mine(index_B) for index_B in order_N.view(steps, batch)])
     return zip(images, batches(val, [ranks.mine(index_B) for index_B in val_SB]), strict=True)
 
 

@@ -34,6 +34,8 @@ from dada.runlog.toml import to_toml
 from dada.runlog.versions import versions
 
 __all__ = [
+    "POLICY",
+    "UNFINISHED_POLICY",
     "RunLog",
     "check_run_path",
     "read_log",
@@ -46,6 +48,9 @@ __all__ = [
 
 RUN_FORMAT, RUN_VERSION = "dada-run", 1
 CHECKPOINT_FORMAT, CHECKPOINT_VERSION = "dada-checkpoint", 1
+
+# What a run leaves behind, and what a search has learned as long as it is not done.
+POLICY, UNFINISHED_POLICY = "policy.json", "unfinished-policy.json"
 
 CHEAP_SECONDS = 0.03  # a checkpoint that takes no longer to write is always wanted
 CHECKPOINTS_SHARE = 0.02  # others take no more than this of a run's time

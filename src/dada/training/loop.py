@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dada.config import TrainConfig
-from dada.data import Part, Split, batches, resized_crops
+from dada.data import Part, Split
 from dada.engine import ALONE, Captured, Ranks, kernels_for
 from dada.models import check_logits
 from dada.policy import Policy
@@ -177,7 +177,7 @@ class Slot:
         with state.lane:
             order_N = torch.randperm(len(part), generator=state.order)
             whole = order_N[: len(rates_T) * batch].view(-1, batch)
-            reader = _read(state, part, [ranks.mine(index_B) for index_B in whole])
+            reader = state.batches(part, [ranks.mine(index_B) for index_B in whole])
         for rate in rates_T:
             with state.lane, kernels_for(steps_of_all):
                 images, labels = next(reader)
@@ -256,11 +256,3 @@ def _training(job: Job, slot: Slot, steps_of_all: int) -> Turns[TrainResult]:
         images_per_second=length.steps * length.batch / max(steps_took, 1e-9),
         model=slot.state.evaluated,
     )
-
-
-def _read(
-    state: TrainState, part: Part, index_batches: Sequence[Tensor]
-) -> Iterator[tuple[Tensor, Tensor]]:
-    if state.config.base.resized_crop:
-        return resized_crops(part, index_batches, state.order, state.ranks)
-    return batches(part, index_batches)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from dada.config import SearchConfig, TrainConfig
-from dada.data import Split
+from dada.data import Batch, Part, Split, batches, resized_crops
 from dada.engine import Lane, Precision, Ranks, channels_last, generator_on
 from dada.policy import Policy
 from dada.policy.augment import Normalise, PolicyTables
@@ -47,6 +47,12 @@ class RunState(nn.Module):
     def optimizers(self) -> dict[str, SGD | Adam]:
         """Each under its name in a checkpoint."""
         raise NotImplementedError
+
+    def batches(self, part: Part, index: Sequence[Tensor]) -> Iterator[Batch]:
+        """The images of every batch, cut at random where the base asks for it."""
+        if self.config.base.resized_crop:
+            return resized_crops(part, index, self.order, self.ranks)
+        return batches(part, index)
 
     def checkpoint(self, epoch: int, history: list[dict[str, Any]]) -> dict[str, Any]:
         return {
