@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from dada.config import Base, SearchConfig, search_config
 from dada.data import Split, load
 from dada.models import build
-from dada.policy.space import Draw
+from dada.policy.draw import Draw
 from dada.policy_search.measure import measure
 from dada.policy_search.pixel_effects import pathwise_effects, pixel_effects
 from dada.policy_search.state import SearchState

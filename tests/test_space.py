@@ -11,9 +11,9 @@ import torch
 from dada import ops
 from dada.ops import Op
 from dada.policy import Policy
-from dada.policy.augment import augment
-from dada.policy.space import SPACES, Draw, SearchSpace, policy_free_noise, register
-from dada.policy.transform import PolicyTables
+from dada.policy.augment import PolicyTables, augment
+from dada.policy.draw import Draw
+from dada.policy.space import SPACES, SearchSpace, register
 
 MAGNITUDES = [0.0, 0.1, 0.25, 0.5, 0.53, 0.9, 1.0]
 
@@ -295,19 +295,6 @@ def test_a_draw_without_magnitudes_needs_them(images_BCHW):
     )
     with pytest.raises(ValueError, match="magnitude_NK is needed"):
         augment(images_BCHW.cpu(), space, draw)
-
-
-def test_the_noise_no_policy_decides(generator, device):
-    sign_BK, center_BK2 = policy_free_noise(4000, 2, generator, device)
-    assert sign_BK.shape == (4000, 2) and center_BK2.shape == (4000, 2, 2)
-    assert set(sign_BK.unique().tolist()) == {-1.0, 1.0}
-    # Half of 8000 signs: one standard deviation is 0.56%; five are allowed.
-    assert abs((sign_BK > 0).double().mean().item() - 0.5) < 0.028
-    assert center_BK2.min() >= 0 and center_BK2.max() < 1
-    assert abs(center_BK2.double().mean().item() - 0.5) < 0.012
-    joint = torch.stack([sign_BK.flatten(), *center_BK2.flatten(0, 1).unbind(-1)])
-    off_diagonal = torch.corrcoef(joint) - torch.eye(3, device=device)
-    assert off_diagonal.abs().max() < 0.06
 
 
 def test_tables_are_made_once_per_device(device):

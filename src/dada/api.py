@@ -246,16 +246,17 @@ def train(
     name_of_policy = str(loaded.provenance.get("name"))
     config = replace(config, base=baselines.base_for(name_of_policy, base, split.image_size))
     network, name = _network(model or (chosen.model if chosen else None), split, target, seed)
+    job = Job(
+        split=split,
+        model=network,
+        policy=loaded,
+        config=config,
+        seed=seed,
+        device=target,
+        judge=judge,
+        graph=graph,
+    )
     if wants_auto:
-        job = Job(
-            split=split,
-            model=network,
-            policy=loaded,
-            config=config,
-            seed=seed,
-            device=target,
-            judge=judge,
-        )
         config = _with_room(
             config, lambda fit: training_step(replace(job, config=fit)), split.image_size
         )
@@ -269,20 +270,8 @@ def train(
             return _trained_before(Path(os.fspath(out or "")), network.to(target), split)
         if run is not None:
             run.save_text(POLICY, loaded.to_json())
-        job = Job(
-            split=split,
-            model=network,
-            policy=loaded,
-            config=config,
-            seed=seed,
-            device=target,
-            judge=judge,
-            run=run,
-            on_epoch=on_epoch if ranks.rank == 0 else None,
-            graph=graph,
-            ranks=ranks,
-        )
-        result = run_job(job)
+        told = on_epoch if ranks.rank == 0 else None
+        result = run_job(replace(job, config=config, run=run, on_epoch=told, ranks=ranks))
         if run is not None:
             run.save_weights("model.safetensors", result.model.state_dict())
             run.save_text("model.json", _json(_about_model(name, split)))
