@@ -288,7 +288,7 @@ def test_crop_and_flip_then_policy_then_normalise_then_cutout():
     the covered square 0.
     """
     split = digit_split(24)
-    policy = Policy.uniform([[("Invert", 1.0, 0.5)]], "paper")
+    policy = Policy.from_rows([[("Invert", 1.0, 0.5)]], "paper")
     config = TrainConfig(batch_size=24, base=Base(crop=2, flip=True, cutout=3))
     state = TrainState(Plain(), split, policy, config, seed=11, device=CPU, ranks=ALONE)
     images, _ = split.train.batch(torch.arange(24))

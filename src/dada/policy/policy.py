@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from importlib import resources
@@ -118,11 +119,22 @@ class Policy:
                     )
 
     @classmethod
-    def uniform(cls, rows: Any, space: str = "paper", **provenance: Any) -> Policy:
+    def from_rows(cls, rows: Any, space: str = "paper", **provenance: Any) -> Policy:
         """From rows of (op, probability, magnitude), every sub-policy as likely as the others."""
         rows = [tuple(PolicyOp(*step) for step in row) for row in rows]
         subpolicies = tuple(SubPolicy(1 / len(rows), row) for row in rows)
         return cls(subpolicies, space, "uniform", provenance)
+
+    @classmethod
+    def uniform(cls, rows: Any, space: str = "paper", **provenance: Any) -> Policy:
+        """The old name of `from_rows`; it is not the policy called `uniform`."""
+        warnings.warn(
+            "Policy.uniform(rows) is now Policy.from_rows(rows); the old name goes with the next "
+            "release",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        return cls.from_rows(rows, space, **provenance)
 
     # The file
 
@@ -162,7 +174,7 @@ class Policy:
                 f"no policy {quoted(str(source))}: neither a file, nor a run directory, nor one of "
                 f"{', '.join(names())}"
             )
-        return cls.uniform(shipped[str(source)], name=str(source), published=True)
+        return cls.from_rows(shipped[str(source)], name=str(source), published=True)
 
     @classmethod
     def from_json(cls, text: str) -> Policy:

@@ -190,7 +190,7 @@ def improved(
 def arms_of(space: SearchSpace) -> dict[str, Policy]:
     """Every operation alone, at any magnitude, half of the time."""
     return {
-        op.name: Policy.uniform([[(op.name, 0.5, (0.0, 1.0))]], space.name, name=op.name)
+        op.name: Policy.from_rows([[(op.name, 0.5, (0.0, 1.0))]], space.name, name=op.name)
         for op in space.ops
     }
 
