@@ -36,7 +36,7 @@ from dada.policy_search.lookahead.shapes import (
     policies_of,
     shapes_for,
 )
-from dada.policy_search.measure import SearchResult
+from dada.policy_search.measure import Measured
 from dada.policy_search.parameters import MagnitudeDistribution, PolicyParameters
 from dada.runlog import RunLog
 from dada.terminal.progress import print_result
@@ -191,7 +191,7 @@ def test_a_wild_operation_does_not_hide_the_others():
     assert named_scores(ArmLosses(loss=wild))["Color"] < -1
 
 
-def a_search(*, learned: bool = True) -> SearchResult:
+def a_search(*, learned: bool = True) -> Measured:
     """One that found every magnitude in the upper half of its range, or kept them all at 0.5."""
     n = SPACE.num_subpolicies
     upper = MagnitudeDistribution(n, 2, bins=2, op_index_NK=SPACE.op_index_NK)
@@ -199,7 +199,7 @@ def a_search(*, learned: bool = True) -> SearchResult:
     with torch.no_grad():
         upper.logits_RM.copy_(torch.tensor([-9.0, 9.0]))
     policy = parameters.to_policy(SPACE, provenance={"name": "x"})
-    return SearchResult(
+    return Measured(
         policy=policy,
         parameters=parameters,
         space=SPACE,
@@ -209,7 +209,7 @@ def a_search(*, learned: bool = True) -> SearchResult:
     )
 
 
-def shaped(measured: SearchResult, losses: ArmLosses) -> dict[str, Policy]:
+def shaped(measured: Measured, losses: ArmLosses) -> dict[str, Policy]:
     """The policies of all shapes, by name, as looking ahead makes them."""
     score = score_operations(losses, measured)
     facts = {"runs": losses.runs, "score": score}

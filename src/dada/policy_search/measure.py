@@ -8,9 +8,8 @@ all steps together (`dada`).
 from __future__ import annotations
 
 import copy
-import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
@@ -18,24 +17,26 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from dada.config import SearchConfig
-from dada.data import Batch, Part, Split, batches, resized_crops
-from dada.engine import ALONE, Captured, Ranks, kernels_for
+from dada.config import SearchConfig, TrainConfig
+from dada.data import Batch, Part, Split, batches
+from dada.engine import Captured, kernels_for
 from dada.models import check_logits
 from dada.policy import Policy
 from dada.policy.space import SearchSpace
+from dada.policy_search.job import SearchJob
 from dada.policy_search.parameters import PolicyParameters
 from dada.policy_search.state import SearchState
 from dada.policy_search.step import search_step
-from dada.runlog import RunLog, versions
-from dada.training.scores import judge_model
+from dada.runlog import UNFINISHED_POLICY, versions
+from dada.training.epochs import Length, Metrics, OnEpoch, Turns, exhaust, run_epochs
+from dada.training.scores import evaluate
 
 EVALUATED = 1000  # validation images looked at after an epoch, for the progress bar
 
 
 @dataclass(frozen=True, kw_only=True)
-class SearchResult:
-    """What a search found, and what it saw on the way."""
+class Measured:
+    """What the steps found, and what they saw on the way."""
 
     policy: Policy
     parameters: PolicyParameters  # what the policy was made of
@@ -45,101 +46,79 @@ class SearchResult:
     seconds: float
 
 
-def measure(
-    split: Split,
-    model: nn.Module,
-    config: SearchConfig,
-    *,
-    seed: int,
-    device: torch.device,
-    run: RunLog | None = None,
-    model_name: str = "model",
-    on_epoch: Callable[[dict[str, Any], int], None] | None = None,
-    graph: bool = True,
-    ranks: Ranks = ALONE,
-) -> SearchResult:
-    """Learn a policy for `split.train`, judged on `split.val`.
+def measure(job: SearchJob, on_epoch: OnEpoch | None = None) -> Measured:
+    """Learn a policy for `job.split.train`, validated on `job.split.val`.
 
-    With `run`, the policy and the log are written after every epoch, a checkpoint as often as costs
-    little, and a run that was killed continues from its last one. `on_epoch(metrics, epochs)` is
-    told of every epoch. On a GPU the steps are CUDA graphs, unless `graph` is False.
+    In the run directory the policy so far and the log are written after every epoch, a checkpoint
+    as often as costs little, and a run that was killed continues from its last one.
+    `on_epoch(metrics, epochs)` is told of every epoch.
     """
-    assert split.val is not None
     start = time.perf_counter()
-    split = split.to(device)
-    train, val = split.train, split.val
-    assert val is not None
-    batch = ranks.share(config.batch_size, len(train)) * ranks.world
-    steps_per_epoch = len(train) // batch
-    epochs = config.epochs_for(steps_per_epoch)
-    total = epochs * steps_per_epoch
-    state = SearchState(model, split, config, seed, device, ranks)
-    watched = val.take(torch.arange(min(len(val), EVALUATED)))
-    check_logits(model, state.seen(train.batch(torch.arange(2))[0]), split.num_classes)
-    saved = ranks.same(run.restore() if run is not None else None)
-    history: list[dict[str, Any]] = []
-    first = 0
-    if saved is not None:
-        state.restore(saved)
-        history, first = list(saved["history"]), saved["epoch"]
-    before = sum(entry["seconds"] for entry in history)
-
-    provenance = {
-        "name": f"{config.preset} policy for {split.name}",
-        "data": _data_facts(split),
-        "model": model_name,
-        "preset": config.preset,
-        "seed": seed,
-        "settings": asdict(config),
-        "versions": versions(),
-        "verification": None,
-    }
-    done_T = torch.arange(total, dtype=torch.float64) / total
-    rates_T = (config.lr * 0.5 * (1 + torch.cos(math.pi * done_T))).float().to(device)
+    config, run, ranks = job.config, job.run, job.ranks
+    split = job.split.to(job.device)
+    state = SearchState(job.network, split, config, job.seed, job.device, ranks)
+    example = state.seen(split.train.batch(torch.arange(2))[0])
+    check_logits(job.network, example, split.num_classes)
+    length = Length.of(config, len(split.train), ranks)
+    provenance = _provenance(job, split)
     steps = {
-        measure: Captured(
-            partial(search_step, state, measure=measure),
+        measures: Captured(
+            partial(search_step, state, measure=measures),
             generators=[state.noise],
-            enabled=graph and ranks.world == 1,
+            enabled=job.graph and ranks.world == 1,
         )
-        for measure in (False, True)
+        for measures in (False, True)
     }
-    for epoch in range(first, epochs):
-        begun = time.perf_counter()
-        with state.lane, kernels_for(total):
-            model.train()
-            losses = []
-            reader = read_steps(state, train, val, batch, steps_per_epoch)
-            for i, (some, others) in enumerate(reader):
-                step = epoch * steps_per_epoch + i
-                measure = step >= config.measure_from * total
-                losses.append(steps[measure](*some, *others, rates_T[step]))
-            loss = float(ranks.gather(torch.stack(losses)).mean())
-            metrics = _conclude_epoch(state, watched, epoch, loss)
-        # The last step's weights enter no loss of this epoch, but they do enter the policy.
-        for what, number in (("training loss", loss), ("policy's entropy", metrics["entropy"])):
-            if not math.isfinite(number):
-                raise ValueError(
-                    f"the {what} became {number} in epoch {epoch + 1}; lower --lr "
-                    f"(now {config.lr:g}) or look for broken images"
-                )
-        metrics["seconds"] = round(time.perf_counter() - begun, 3)
-        history.append(metrics)
+
+    def policy(epochs: int) -> Policy:
+        return state.policy(provenance | {"epochs": epochs})
+
+    def save_and_tell(metrics: Metrics, epochs: int) -> None:
         if run is not None:
-            run.save_text("policy.json", state.policy(provenance | {"epochs": epoch + 1}).to_json())
-            run.log(**metrics)
-            if run.wants_checkpoint or epoch + 1 == epochs:
-                run.checkpoint(state.checkpoint(epoch + 1, history))
+            run.save_text(UNFINISHED_POLICY, policy(metrics["epoch"]).to_json())
         if on_epoch is not None:
             on_epoch(metrics, epochs)
-    return SearchResult(
-        policy=state.policy(provenance | {"epochs": epochs}),
+
+    # A cosine from the first step on; a search needs no warm-up.
+    schedule = TrainConfig(lr=config.lr, warmup_epochs=0, warmup_factor=1.0)
+    epoch = partial(_epoch, state, split, length, steps)
+    rates_ES = length.rates_ES(schedule)
+    ran = exhaust(run_epochs(state, rates_ES, epoch, run=run, on_epoch=save_and_tell))
+    return Measured(
+        policy=policy(length.epochs),
         parameters=state.learned,
         space=state.space,
         goodness_O=None if state.evidence is None else state.evidence.goodness_O().cpu(),
-        history=history,
-        seconds=before + time.perf_counter() - start,
+        history=ran.history,
+        seconds=ran.seconds_before + time.perf_counter() - start,
     )
+
+
+def _epoch(
+    state: SearchState,
+    split: Split,
+    length: Length,
+    steps: dict[bool, Captured],  # by whether they measure
+    number: int,
+    rates_S: Tensor,
+) -> Turns[Metrics]:
+    """All training images once, each step at its learning rate."""
+    train, val = split.train, split.val
+    assert val is not None
+    first = number * length.steps_per_epoch
+    measure_from = state.config.measure_from * length.steps
+    with state.lane, kernels_for(length.steps):
+        state.model.train()
+        losses = []
+        reader = read_steps(state, train, val, length.batch, length.steps_per_epoch)
+        for i, (some, others) in enumerate(reader):
+            step = steps[first + i >= measure_from]
+            losses.append(step(*some, *others, rates_S[i]))
+        loss = float(state.ranks.gather(torch.stack(losses)).mean())
+        watched = val.take(torch.arange(min(len(val), EVALUATED)))
+        metrics = _conclude_epoch(state, watched, loss)
+    yield
+    return metrics
 
 
 def try_step(split: Split, model: nn.Module, config: SearchConfig, device: torch.device) -> None:
@@ -164,16 +143,12 @@ def read_steps(
     else:
         size = ranks.share(batch, len(val)) * ranks.world
         val_SB = torch.randint(len(val), (steps, size), generator=order)
-    index = [ranks.mine(index_B) for index_B in order_N.view(steps, batch)]
-    if config.base.resized_crop:
-        images = resized_crops(train, index, order, ranks)
-    else:
-        images = batches(train, index)
+    images = state.batches(train, [ranks.mine(index_B) for index_B in order_N.view(steps, batch)])
     return zip(images, batches(val, [ranks.mine(index_B) for index_B in val_SB]), strict=True)
 
 
 @torch.no_grad()
-def _conclude_epoch(state: SearchState, watched: Part, epoch: int, loss: float) -> dict[str, Any]:
+def _conclude_epoch(state: SearchState, watched: Part, loss: float) -> Metrics:
     learned = state.learned
     if state.evidence is not None and state.evidence.op.count > 1:
         state.evidence.conclude_(learned)
@@ -182,14 +157,26 @@ def _conclude_epoch(state: SearchState, watched: Part, epoch: int, loss: float) 
     op_index_NK = state.space.tables_on(learned.subpolicy_logits_N.device)[1]
     rate_O = learned.op_rate_O(op_index_NK, len(state.space.ops)).tolist()
     return {
-        "epoch": epoch + 1,
         "loss": loss,
-        "val_accuracy": judge_model(
+        "val_accuracy": evaluate(
             state.model, state.normalise, watched, state.num_classes, state.precision, state.ranks
         ).accuracy,
         "entropy": float(learned.entropy()),
         "change": change,
         "op_rate": {op.name: rate for op, rate in zip(state.space.ops, rate_O, strict=True)},
+    }
+
+
+def _provenance(job: SearchJob, split: Split) -> dict[str, Any]:
+    return {
+        "name": f"{job.config.preset} policy for {split.name}",
+        "data": _data_facts(split),
+        "model": job.model_name,
+        "preset": job.config.preset,
+        "seed": job.seed,
+        "settings": asdict(job.config),
+        "versions": versions(),
+        "verification": None,
     }
 
 
