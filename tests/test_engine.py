@@ -39,7 +39,7 @@ from dada.training.base import change_lighting, cover_square, crop_and_flip, jit
 from quick import search_job
 
 # The function has the name of its module.
-searching = importlib.import_module("dada.policy_search.measure")
+searching = importlib.import_module("dada.policy_search.measuring")
 
 CPU = torch.device("cpu")
 FULL = torch.cuda.OutOfMemoryError("CUDA out of memory")

@@ -36,11 +36,11 @@ from dada.policy_search.lookahead.shapes import (
     policies_of,
     shapes_for,
 )
-from dada.policy_search.measure import Measured
+from dada.policy_search.measuring import Measured
 from dada.policy_search.parameters import MagnitudeDistribution, PolicyParameters
 from dada.runlog import RunLog
 from dada.terminal.progress import print_result
-from dada.training.loop import Job, train
+from dada.training.loop import Job, run_job
 from quick import QUICK_LOOKAHEAD
 
 CPU = torch.device("cpu")
@@ -101,9 +101,7 @@ def test_a_recorded_step_is_not_replayed_for_another_space(split):
 
 def test_the_end_under_the_policy_of_the_beginning_is_a_plain_training(split):
     scores = ends(split, {"Rotate": single_operations(SPACE)["Rotate"], "uniform": UNIFORM})
-    plain = train(
-        split, network(1), UNIFORM, SHORT, seed=1, device=CPU, judge=split.val
-    )  # judged on the same images
+    plain = run_job(replace(a_run(split, {}).job, judge=split.val))  # scored on the same images
     assert scores["uniform"] == plain.scores
     assert scores["Rotate"] != plain.scores
 

@@ -21,7 +21,7 @@ from dada.config import Base, SearchConfig, search_config
 from dada.data import Split, load
 from dada.models import build
 from dada.policy.draw import Draw
-from dada.policy_search.measure import measure
+from dada.policy_search.measuring import measure
 from dada.policy_search.pixel_effects import pathwise_effects, pixel_effects
 from dada.policy_search.state import SearchState
 from dada.policy_search.step import search_step
@@ -515,7 +515,7 @@ def test_when_the_policy_learns_and_how_fast_the_network(monkeypatch, preset):
         calls.append((arguments[-1], measure))
         return search_step(state, *arguments, measure=measure)
 
-    monkeypatch.setattr("dada.policy_search.measure.search_step", spied)
+    monkeypatch.setattr("dada.policy_search.measuring.search_step", spied)
     run_search(search_config(preset, epochs=4, batch_size=16, lr=0.2), Plain())
     assert len(calls) == 4 * 3
     for step, (lr, measured) in enumerate(calls):

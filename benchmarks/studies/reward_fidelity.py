@@ -49,7 +49,7 @@ from dada.policy_search.evidence import RunningMean
 from dada.policy_search.lookahead import single_operations
 from dada.policy_search.lookahead.runs import BranchedRun, run_branches
 from dada.policy_search.lookahead.stand_in import StandIn
-from dada.policy_search.measure import read_steps
+from dada.policy_search.measuring import read_steps
 from dada.policy_search.state import SearchState
 from dada.policy_search.step import search_step
 from dada.training.loop import Job, train_many

@@ -33,7 +33,7 @@ from dada.engine import joined, out_of_memory_named
 from dada.policy import Policy, baselines
 from dada.policy_search import SearchJob, find_policy
 from dada.policy_search.lookahead import OnRun, with_fewer_steps
-from dada.policy_search.measure import try_step as searching_step
+from dada.policy_search.measuring import try_step as searching_step
 from dada.policy_search.verify import OnTraining
 from dada.preparation import (
     ImageSize,

@@ -1,6 +1,6 @@
 """THE ALGORITHM THAT SHIPS. Start reading at `find_policy`.
 
-    measure.py   phase 1: a training whose every step is `search_step` (step.py, the paper)
+    measuring.py phase 1: a training whose every step is `search_step` (step.py, the paper)
     lookahead/   phase 2: trainings whose end is repeated once for each of several policies
     verify/      phase 3: short paired trainings against the policies that cost nothing
 
@@ -18,7 +18,7 @@ from typing import Any
 from dada.policy import Policy
 from dada.policy_search.job import SearchJob
 from dada.policy_search.lookahead import OnRun, look_ahead
-from dada.policy_search.measure import measure
+from dada.policy_search.measuring import measure
 from dada.policy_search.verify import OnTraining, verify_searched
 from dada.runlog import POLICY, UNFINISHED_POLICY
 

@@ -34,7 +34,7 @@ from dada.policy_search.lookahead.runs import BranchedRuns
 from dada.policy_search.lookahead.scoring import choose_policy, score_operations
 from dada.policy_search.lookahead.shapes import policies_of, shapes_for
 from dada.policy_search.lookahead.stand_in import StandIn
-from dada.policy_search.measure import Measured
+from dada.policy_search.measuring import Measured
 
 __all__ = ["LookedAhead", "OnRun", "look_ahead", "with_fewer_steps"]
 
