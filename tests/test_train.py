@@ -114,42 +114,6 @@ def checkpoint_every_epoch(monkeypatch):
     monkeypatch.setattr(RunLog, "wants_checkpoint", True)
 
 
-# --- the learning rate --------------------------------------------------------------------------
-
-
-def test_the_rate_climbs_and_then_falls_along_a_cosine():
-    config = TrainConfig(lr=0.1, warmup_epochs=2, warmup_factor=4.0)
-    rates = learning_rates_T(config, epochs=10, steps_per_epoch=5).tolist()
-    assert len(rates) == 50
-    for step in range(10):
-        assert rates[step] == pytest.approx(0.1 + 0.3 * step / 10)
-    for step in range(10, 50):
-        assert rates[step] == pytest.approx(0.2 * (1 + math.cos(math.pi * (step - 10) / 40)))
-    assert max(rates) == pytest.approx(0.4) and 0 < rates[-1] < 0.001
-
-
-def test_without_warm_up_it_begins_at_the_top():
-    config = TrainConfig(lr=0.1, warmup_epochs=0, warmup_factor=1.0)
-    rates = learning_rates_T(config, epochs=4, steps_per_epoch=1).tolist()
-    assert rates == pytest.approx([0.05 * (1 + math.cos(math.pi * t / 4)) for t in range(4)])
-
-
-def test_warming_up_takes_no_more_than_half_of_a_short_training():
-    config = TrainConfig(lr=0.1, warmup_epochs=50, warmup_factor=3.0)
-    rates = learning_rates_T(config, epochs=8, steps_per_epoch=1)
-    assert int(rates.argmax()) == 4 and float(rates.max()) == pytest.approx(0.3)
-
-
-@pytest.mark.parametrize("steps_per_epoch", [1, 7, 313, 2502])
-def test_steps_divide_the_rate_by_ten_at_epochs_90_180_and_240(steps_per_epoch):
-    config = dada.recipes.named("imagenet_resnet50").train
-    rates = learning_rates_T(config, 270, steps_per_epoch).view(270, -1)
-    for epoch, rate in ((3, 0.2), (89, 0.2), (90, 0.02), (179, 0.02), (180, 0.002), (239, 0.002)):
-        assert rates[epoch].tolist() == pytest.approx([rate] * steps_per_epoch), f"epoch {epoch}"
-    for epoch in (240, 269):
-        assert rates[epoch].tolist() == pytest.approx([0.0002] * steps_per_epoch)
-
-
 # --- one step, by hand --------------------------------------------------------------------------
 
 
