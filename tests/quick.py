@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from dada.config import LOOKAHEAD, LookaheadConfig, ShortTraining, VerifyConfig
+import torch
+from torch import nn
+
+from dada.config import LOOKAHEAD, LookaheadConfig, SearchConfig, ShortTraining, VerifyConfig
+from dada.data import Split
+from dada.policy_search import SearchJob
 
 TINY = ShortTraining(
     steps=3, least_epochs=2, most_images=40, most_images_of_a_class=4, largest_batch=64
@@ -17,3 +22,27 @@ QUICK_LOOKAHEAD: LookaheadConfig = replace(
     stand_in_images=40,
 )
 QUICK_VERIFY = VerifyConfig(seconds=8.0, training=TINY)
+
+
+def search_job(
+    split: Split,
+    network: nn.Module,
+    config: SearchConfig,
+    *,
+    device: torch.device,
+    graph: bool = True,
+) -> SearchJob:
+    """A search of halves that a user gave, with small settings."""
+    return SearchJob(
+        split=split,
+        undivided=None,
+        network=network,
+        build=lambda seed: network,
+        model_name="model",
+        config=config,
+        lookahead=QUICK_LOOKAHEAD,
+        verify=QUICK_VERIFY,
+        seed=0,
+        device=device,
+        graph=graph,
+    )

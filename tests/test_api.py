@@ -27,7 +27,7 @@ import dada
 from dada.config import VERIFY, VerifyConfig
 from dada.data import load
 from dada.policy_search import SearchJob
-from dada.runlog import read_log
+from dada.runlog import UNFINISHED_POLICY, read_log
 from dada.terminal.commands import main
 from quick import QUICK_LOOKAHEAD
 
@@ -125,7 +125,7 @@ def test_a_resumed_run_ends_where_an_uninterrupted_one_does(tmp_path, preset):
             quick_search(preset, out=torn, resume=True, on_epoch=stop_after(stop))
         assert len(read_log(torn)) == stop
         assert not (torn / "finished.json").exists()
-        assert dada.Policy.load(torn).provenance["epochs"] == stop
+        assert dada.Policy.load(torn / UNFINISHED_POLICY).provenance["epochs"] == stop
 
     def remember(metrics: dict[str, Any], epochs: int) -> None:
         epochs_done.append(metrics["epoch"])
@@ -167,7 +167,7 @@ def test_a_run_killed_at_any_instant_can_be_resumed(tmp_path, monkeypatch, prese
         assert process.returncode == -signal.SIGKILL
     done = len(read_log(torn))
     assert 2 <= done < 12
-    assert dada.Policy.load(torn).provenance["epochs"] <= done
+    assert dada.Policy.load(torn / UNFINISHED_POLICY).provenance["epochs"] <= done
 
     monkeypatch.chdir(tmp_path)
     for name in ("torn", "whole"):
@@ -408,7 +408,7 @@ def test_a_loss_that_is_not_a_number_keeps_the_last_good_policy(tmp_path):
     assert done.returncode == 2
     assert "Traceback" not in done.stderr and len(done.stderr.splitlines()) == 1
     assert "became nan in epoch" in done.stderr and "lower --lr (now 1e+38)" in done.stderr
-    policy = dada.Policy.load(tmp_path / "run")
+    policy = dada.Policy.load(tmp_path / "run" / UNFINISHED_POLICY)
     assert policy.provenance["epochs"] == len(read_log(tmp_path / "run")) >= 1
 
 

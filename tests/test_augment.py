@@ -14,7 +14,8 @@ from torch import Tensor
 from dada import ops
 from dada.config import Base
 from dada.policy.augment import Normalise, augment, augment_stages
-from dada.policy.space import Draw, SearchSpace, policy_free_noise
+from dada.policy.draw import Draw, policy_free_noise
+from dada.policy.space import SearchSpace
 from dada.training.base import cover_square, crop_and_flip
 
 

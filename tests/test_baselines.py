@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -153,10 +154,14 @@ def test_a_level_becomes_a_value():
         ("photos", (64, 65), "autoaugment:imagenet"),
     ],
 )
-def test_autoaugment_alone_goes_by_the_data(data, size, expected):
-    assert baselines.meant_for("autoaugment", data, size) == expected
-    assert baselines.meant_for("uniform", data, size) == "uniform"
-    assert baselines.meant_for("autoaugment:imagenet", data, size) == "autoaugment:imagenet"
+def test_autoaugment_alone_goes_by_the_data(tmp_path, monkeypatch, data, size, expected):
+    monkeypatch.chdir(tmp_path)
+    assert baselines.name_for_data("autoaugment", data, size) == expected
+    for given in ("uniform", "autoaugment:imagenet"):
+        assert baselines.name_for_data(given, data, size) == given
+    Policy(()).save("autoaugment")  # a file of that name goes first, as for every other name
+    name = baselines.name_for_data(Path("autoaugment"), data, size)
+    assert Policy.load(name) == Policy(())
 
 
 @pytest.mark.parametrize("name", ["autoaugment:cifar100", "autoaugment:"])

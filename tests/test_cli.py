@@ -330,7 +330,7 @@ def test_apply_takes_a_policy_file_and_a_seed(command, tmp_path):
     (tmp_path / "in").mkdir()
     noise = np.random.default_rng(0).integers(0, 256, (24, 24, 3), dtype=np.uint8)
     Image.fromarray(noise).save(tmp_path / "in" / "a.png")
-    Policy.uniform([[("Rotate", 1.0, (0.6, 1.0))]]).save(tmp_path / "policy.json")
+    Policy.from_rows([[("Rotate", 1.0, (0.6, 1.0))]]).save(tmp_path / "policy.json")
     for out, seed in (("one", 1), ("two", 1), ("three", 2)):
         assert command("apply", "policy.json", "in", out, "--seed", seed)[0] == 0
     one, two, three = (

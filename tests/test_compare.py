@@ -160,7 +160,7 @@ def test_a_recipe_gives_network_and_settings(stripes, monkeypatch):
 
 def test_policies_may_be_objects_and_run_directories(stripes, trained, tmp_path):
     Policy.load("dada-svhn").save(tmp_path / "policy.json")
-    nameless = Policy.uniform([[("Rotate", 0.5, 0.7)]])
+    nameless = Policy.from_rows([[("Rotate", 0.5, 0.7)]])
     done = compare(stripes, [tmp_path, nameless, Policy.load("none")], seeds=1)
     assert [row.name for row in done.policies] == [str(tmp_path), "policy 2", "none"]
 
@@ -506,7 +506,7 @@ def test_an_interrupted_command_says_how_to_go_on(command, trained, monkeypatch)
     code, out, err = command("digits", "--at-once", "1")
     assert code != 0 and "Traceback" not in err
     said = " ".join(out.split())
-    assert "stopped after 2 of 12 trainings; the same command with --resume goes on from" in said
+    assert "stopped after 2 of 12 trainings; the same command with --resume continues from" in said
 
 
 def test_one_seed_has_no_interval(command, trained):

@@ -34,11 +34,12 @@ from dada.engine import (
 )
 from dada.models import build
 from dada.policy.baselines import uniform
+from dada.training import loop as training
 from dada.training.base import change_lighting, cover_square, crop_and_flip, jitter_colours
+from quick import search_job
 
-# The functions that users call have the names of the modules behind them.
-training = importlib.import_module("dada.training.loop")
-searching = importlib.import_module("dada.policy_search.measure")
+# The function has the name of its module.
+searching = importlib.import_module("dada.policy_search.measuring")
 
 CPU = torch.device("cpu")
 FULL = torch.cuda.OutOfMemoryError("CUDA out of memory")
@@ -336,9 +337,11 @@ def test_training_as_graphs_reaches_the_weights_of_training_without(ema, dropout
         epochs=6, batch_size=32, lr=0.02, precision="fp32", ema=ema, base=Base(crop=2, flip=True)
     )
     results = [
-        training.train(
-            pictures(), plain(dropout=dropout), uniform(), config, seed=0,
-            device=resolve_device("cuda"), graph=graph,
+        training.run_job(
+            training.Job(
+                split=pictures(), model=plain(dropout=dropout), policy=uniform(), config=config,
+                seed=0, device=resolve_device("cuda"), graph=graph,
+            )
         )
         for graph in (True, False)
     ]  # fmt: skip
@@ -354,7 +357,7 @@ def policy_numbers(preset: str, device: torch.device, graph: bool) -> Tensor:
     """Weight, probability and magnitudes of all pairs, less those that a search begins with."""
     # All 105 pairs: which of them are the best 25 may depend on the last bit.
     config = search_config(preset, epochs=8, batch_size=32, lr=0.02, precision="fp32", top=105)
-    found = searching.search(pictures(), plain(), config, seed=0, device=device, graph=graph)
+    found = searching.measure(search_job(pictures(), plain(), config, device=device, graph=graph))
     numbers = {}
     for subpolicy in found.policy.subpolicies:
         steps = [(step.probability - 0.5, sum(step.magnitude_range) - 1) for step in subpolicy.ops]
@@ -411,14 +414,16 @@ def test_memory_does_not_grow(graph):
     split = pictures()
     model = build("small", 4, 3, (16, 16), seed=0)
     config = TrainConfig(epochs=133, batch_size=32)
-    training.train(
-        split, model, uniform(), config, seed=0, device=device, graph=graph, on_epoch=look
-    )
+    job = training.Job(
+        split=split, model=model, policy=uniform(), config=config, seed=0, device=device,
+        graph=graph, on_epoch=look,
+    )  # fmt: skip
+    training.run_job(job)
     assert max(taken[66:]) <= max(taken[3:66])
     taken.clear()
     model = build("small", 4, 3, (16, 16), seed=0)
     settings = search_config("paper", epochs=133, batch_size=32)
-    searching.search(split, model, settings, seed=0, device=device, graph=graph, on_epoch=look)
+    searching.measure(search_job(split, model, settings, device=device, graph=graph), look)
     assert max(taken[66:]) <= max(taken[3:66])
 
 

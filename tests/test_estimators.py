@@ -17,7 +17,7 @@ from scipy import stats
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from dada.policy.space import Draw
+from dada.policy.draw import Draw
 from dada.policy_search.estimators import ESTIMATORS, Estimator, Gradients, Relax, make_estimator
 from dada.policy_search.estimators.draws import Noise, mean_at_drawn
 from dada.policy_search.parameters import MagnitudeDistribution, PolicyParameters

@@ -22,7 +22,8 @@ from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
 from dada.policy.augment import augment
-from dada.policy.space import Draw, SearchSpace, policy_free_noise
+from dada.policy.draw import Draw, policy_free_noise
+from dada.policy.space import SearchSpace
 from dada.policy_search.estimators import Estimator, Gradients, Reinforce, Relax, make_estimator
 from dada.policy_search.estimators.base import DrawCosts, Estimate
 from dada.policy_search.estimators.draws import Noise, open_uniform, score_functions

@@ -12,7 +12,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from dada.policy.space import Draw, SearchSpace
+from dada.policy.draw import Draw
+from dada.policy.space import SearchSpace
 from dada.policy_search.estimators import Gradients, make_estimator
 from dada.policy_search.evidence import LARGEST_SCORE, Evidence, RunningMean
 from dada.policy_search.parameters import MagnitudeDistribution, PolicyParameters

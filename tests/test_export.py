@@ -198,7 +198,7 @@ def test_sub_policies_and_operations_are_done_as_often_as_they_should(target):
 @pytest.mark.parametrize("target", TARGETS)
 def test_the_empty_policy_and_empty_sub_policies_change_nothing(target):
     image = picture(8)
-    for policy in (Policy(()), Policy.uniform([[]]), Policy.uniform([[("Invert", 0.0, 0.5)]])):
+    for policy in (Policy(()), Policy.from_rows([[]]), Policy.from_rows([[("Invert", 0.0, 0.5)]])):
         run = runner(target, export(policy, target))
         assert all((done == image).all() for done in run([image] * 20))
 
@@ -206,7 +206,7 @@ def test_the_empty_policy_and_empty_sub_policies_change_nothing(target):
 @pytest.mark.parametrize("target", TARGETS)
 def test_a_range_is_drawn_uniformly_in_both_directions(target):
     """Brightness of strength 0.4..0.8 on a grey image shows its value: 1 +- 0.36..0.72."""
-    policy = Policy.uniform([[("Brightness", 1.0, (0.4, 0.8))]], "strength")
+    policy = Policy.from_rows([[("Brightness", 1.0, (0.4, 0.8))]], "strength")
     run = runner(target, export(policy, target))
     image = np.full((4, 4, 3), 100, dtype=np.uint8)
     torch.manual_seed(0)
@@ -282,7 +282,7 @@ def test_masks_and_key_points_follow_the_pixels(op):
 
 
 def test_torchvision_draws_for_every_image_of_a_batch_and_leaves_labels():
-    policy = Policy.uniform([[("Invert", 0.5, 0.5)]])
+    policy = Policy.from_rows([[("Invert", 0.5, 0.5)]])
     transform = parity.load_module(export(policy, "torchvision"), "exported_torchvision")
     batch = torch.full((64, 3, 4, 4), 10, dtype=torch.uint8)
     labels = torch.arange(64)
@@ -354,7 +354,7 @@ def test_an_operation_of_the_users_own_is_refused(target, monkeypatch):
     mine = Op(name="Mine", kernel=ops.BY_NAME["Invert"].kernel)
     monkeypatch.setitem(SPACES, "with mine", SearchSpace("with mine", (*PAPER, mine), True))
     with pytest.raises(ValueError, match=f"op 'Mine' .* cannot be exported to {target}"):
-        export(Policy.uniform([[("Mine", 1.0, 0.5)]], "with mine"), target)
+        export(Policy.from_rows([[("Mine", 1.0, 0.5)]], "with mine"), target)
 
 
 def test_a_range_of_the_users_own_is_exported(monkeypatch):
@@ -362,7 +362,7 @@ def test_a_range_of_the_users_own_is_exported(monkeypatch):
         **{**ops.BY_NAME["Rotate"].__dict__, "low": -90.0, "high": 90.0}  # the same operation
     )
     monkeypatch.setitem(SPACES, "turned", SearchSpace("turned", (rotate,), True, 1))
-    physical = in_physical_units(Policy.uniform([[("Rotate", 1.0, 1.0)]], "turned"), "timm")
+    physical = in_physical_units(Policy.from_rows([[("Rotate", 1.0, 1.0)]], "turned"), "timm")
     assert physical.subpolicies[0][0].ranges == ((90.0, 90.0), (-90.0, -90.0))
 
 
@@ -384,11 +384,11 @@ def test_mistakes_with_the_file(tmp_path, monkeypatch):
 
 def test_physical_units_are_those_of_the_space():
     rows = [[("Color", 0.5, 0.5), ("Rotate", 1.0, (0.0, 1.0)), ("Cutout", 1.0, 0.0)]]
-    (steps,) = in_physical_units(Policy.uniform(rows, "strength"), "timm").subpolicies
+    (steps,) = in_physical_units(Policy.from_rows(rows, "strength"), "timm").subpolicies
     assert [step.op for step in steps] == ["Color", "Rotate"]  # Cutout of strength 0 is nothing
     assert [start for start, _ in steps[0].ranges] == pytest.approx([1.45, 0.55])
     assert steps[1].ranges == ((0.0, 30.0), (0.0, -30.0))
-    (steps,) = in_physical_units(Policy.uniform(rows, "paper"), "timm").subpolicies
+    (steps,) = in_physical_units(Policy.from_rows(rows, "paper"), "timm").subpolicies
     assert [step.op for step in steps] == ["Color", "Rotate", "Cutout"]
     assert steps[0].ranges[0] == pytest.approx((1.0, 1.0)) and steps[0].does_nothing
     assert steps[1].ranges == ((-30.0, 30.0),)

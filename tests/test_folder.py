@@ -13,7 +13,7 @@ from dada.exchange import folder
 from dada.exchange.folder import apply_to_folder
 from dada.policy import Policy
 
-INVERT = Policy.uniform([[("Invert", 1.0, 0.0)]])
+INVERT = Policy.from_rows([[("Invert", 1.0, 0.0)]])
 GREY = np.tile(np.linspace(0, 255, 24).astype(np.uint8), (16, 1))
 RGB = np.stack([GREY, 255 - GREY, GREY // 2], axis=-1)
 
@@ -58,7 +58,7 @@ def test_every_image_is_augmented_in_its_own_place(photos, tmp_path):
 
 
 def test_copies_differ_and_a_seed_repeats(photos, tmp_path):
-    policy = Policy.uniform([[("Rotate", 1.0, (0.1, 1.0))]], "strength")
+    policy = Policy.from_rows([[("Rotate", 1.0, (0.1, 1.0))]], "strength")
     for name, seed in (("one", 0), ("two", 0), ("three", 1)):
         apply_to_folder(policy, photos, tmp_path / name, copies=3, seed=seed)
     one, two, three = (contents(tmp_path / name) for name in ("one", "two", "three"))

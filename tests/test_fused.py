@@ -20,7 +20,7 @@ import torch
 
 from dada import ops
 from dada.engine import plain_kernels
-from dada.ops import Op, batch, fused
+from dada.ops import Op, batch, formulas, fused
 
 TESTS = Path(__file__).parent
 OWN = Op(name="Own", kernel=lambda images, value_B, center_B2: images.flip(-1), neutral=0.0)
@@ -149,8 +149,8 @@ def test_the_interpreted_kernels_give_the_same_bytes():
 
 
 def test_every_row_of_the_tables_has_a_formula():
-    assert fused.OTHER not in {fused.formula_of(op) for op in (*ops.PAPER, *ops.WIDE)}
-    assert fused.formula_of(OWN) == fused.OTHER
+    assert formulas.OTHER not in {formulas.formula_of(op) for op in (*ops.PAPER, *ops.WIDE)}
+    assert formulas.formula_of(OWN) == formulas.OTHER
 
 
 def test_a_launch_fits_the_grid():

@@ -132,7 +132,7 @@ def test_timm(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
 def test_a_policy_that_destroys_the_images_is_noticed(tmp_path: Path) -> None:
     """A script that ignored --policy would still learn."""
     nothing_left = [("Brightness", 1.0, 0.0), ("Posterize", 1.0, 0.0), ("Solarize", 1.0, 0.0)]
-    dada.Policy.uniform([nothing_left]).save(tmp_path / "policy.json")
+    dada.Policy.from_rows([nothing_left]).save(tmp_path / "policy.json")
     assert accuracy_of("plain_pytorch", "--policy", str(tmp_path / "policy.json")) < 5 * CHANCE
 
 

@@ -36,11 +36,11 @@ from dada.policy_search.lookahead.shapes import (
     policies_of,
     shapes_for,
 )
-from dada.policy_search.measure import SearchResult
+from dada.policy_search.measuring import Measured
 from dada.policy_search.parameters import MagnitudeDistribution, PolicyParameters
 from dada.runlog import RunLog
 from dada.terminal.results import print_result
-from dada.training.loop import Job, train
+from dada.training.loop import Job, run_job
 from quick import QUICK_LOOKAHEAD
 
 CPU = torch.device("cpu")
@@ -101,9 +101,7 @@ def test_a_recorded_step_is_not_replayed_for_another_space(split):
 
 def test_the_end_under_the_policy_of_the_beginning_is_a_plain_training(split):
     scores = ends(split, {"Rotate": single_operations(SPACE)["Rotate"], "uniform": UNIFORM})
-    plain = train(
-        split, network(1), UNIFORM, SHORT, seed=1, device=CPU, judge=split.val
-    )  # judged on the same images
+    plain = run_job(replace(a_run(split, {}).job, judge=split.val))  # scored on the same images
     assert scores["uniform"] == plain.scores
     assert scores["Rotate"] != plain.scores
 
@@ -191,7 +189,7 @@ def test_a_wild_operation_does_not_hide_the_others():
     assert named_scores(ArmLosses(loss=wild))["Color"] < -1
 
 
-def a_search(*, learned: bool = True) -> SearchResult:
+def a_search(*, learned: bool = True) -> Measured:
     """One that found every magnitude in the upper half of its range, or kept them all at 0.5."""
     n = SPACE.num_subpolicies
     upper = MagnitudeDistribution(n, 2, bins=2, op_index_NK=SPACE.op_index_NK)
@@ -199,7 +197,7 @@ def a_search(*, learned: bool = True) -> SearchResult:
     with torch.no_grad():
         upper.logits_RM.copy_(torch.tensor([-9.0, 9.0]))
     policy = parameters.to_policy(SPACE, provenance={"name": "x"})
-    return SearchResult(
+    return Measured(
         policy=policy,
         parameters=parameters,
         space=SPACE,
@@ -209,7 +207,7 @@ def a_search(*, learned: bool = True) -> SearchResult:
     )
 
 
-def shaped(measured: SearchResult, losses: ArmLosses) -> dict[str, Policy]:
+def shaped(measured: Measured, losses: ArmLosses) -> dict[str, Policy]:
     """The policies of all shapes, by name, as looking ahead makes them."""
     score = score_operations(losses, measured)
     facts = {"runs": losses.runs, "score": score}

@@ -384,7 +384,7 @@ def own_space():
 
 
 def test_an_operation_is_one_row(own_space):
-    policy = Policy.uniform([[("SwapChannels", 1.0, 1.0)]], "with-swap")
+    policy = Policy.from_rows([[("SwapChannels", 1.0, 1.0)]], "with-swap")
     batch = images_of("noise", 5, 3, 6, 8, seed=0)
     transform = policy.transform(seed=0)
     assert torch.equal(transform(batch), batch.flip(1))
@@ -393,13 +393,13 @@ def test_an_operation_is_one_row(own_space):
     assert torch.equal(from_pillow(picture), batch[0].flip(0))
     assert Policy.from_json(policy.to_json()) == policy
     assert "SwapChannels above 1.00 with probability 1.00" in policy.describe()
-    weak = Policy.uniform([[("SwapChannels", 1.0, 0.2)]], "with-swap")
+    weak = Policy.from_rows([[("SwapChannels", 1.0, 0.2)]], "with-swap")
     assert torch.equal(weak.transform(seed=0)(batch), batch)
 
 
 def test_an_own_operation_on_a_grey_picture(own_space):
     grey = to_pillow(images_of("noise", 1, 1, 6, 8, seed=0)[0])
-    policy = Policy.uniform([[("SwapChannels", 1.0, 1.0), ("Invert", 1.0, 0.0)]], "with-swap")
+    policy = Policy.from_rows([[("SwapChannels", 1.0, 1.0), ("Invert", 1.0, 0.0)]], "with-swap")
     done = policy.transform(seed=0)(grey)
     assert done.mode == "L" and done.tobytes() == ImageOps.invert(grey).tobytes()
 
@@ -420,7 +420,7 @@ def test_an_own_operation_mixes_with_the_others(own_space):
 
 def test_a_space_gone_is_named(own_space):
     """As in a worker process that never registered it."""
-    transform = Policy.uniform([[("SwapChannels", 1.0, 1.0)]], "with-swap").transform()
+    transform = Policy.from_rows([[("SwapChannels", 1.0, 1.0)]], "with-swap").transform()
     space = SPACES.pop("with-swap")
     with pytest.raises(ValueError, match="'with-swap' is not registered in this process"):
         transform(torch.zeros(3, 4, 4, dtype=torch.uint8))

@@ -98,7 +98,7 @@ def test_the_file_has_the_documented_shape():
 
 def test_numbers_come_back_to_the_last_bit():
     rows = [[("Rotate", 1 / 3, 0.1 + 0.2)], [("Color", math.pi / 4, (1e-17, 2 / 3))]]
-    policy = Policy.uniform(rows)
+    policy = Policy.from_rows(rows)
     read = Policy.from_json(policy.to_json())
     assert [step for s in read.subpolicies for step in s.ops] == [
         PolicyOp(*step) for row in rows for step in row
@@ -125,6 +125,14 @@ def test_a_policy_does_not_change():
     assert isinstance(policy.subpolicies, tuple) and isinstance(policy.subpolicies[0].ops, tuple)
 
 
+def test_the_old_name_of_from_rows_warns():
+    rows = [[("Rotate", 0.5, 0.25)], [("Invert", 1.0, 0.0)]]
+    with pytest.warns(DeprecationWarning, match=r"Policy.uniform\(rows\) is now Policy.from_rows"):
+        old = Policy.from_rows(rows, "strength", name="mine")
+    new = Policy.from_rows(rows, "strength", name="mine")
+    assert old == new and old.provenance == new.provenance == {"name": "mine"}
+
+
 def test_a_run_directory_holds_its_policy(tmp_path):
     a_policy().save(tmp_path / "policy.json")
     assert Policy.load(tmp_path) == a_policy()
@@ -133,6 +141,18 @@ def test_a_run_directory_holds_its_policy(tmp_path):
 def test_a_directory_without_one_is_named(tmp_path):
     with pytest.raises(ValueError, match=re.escape(f"{tmp_path}: no policy.json in this dir")):
         Policy.load(tmp_path)
+
+
+def test_a_search_that_has_not_finished_has_no_policy_yet(tmp_path):
+    a_policy().save(tmp_path / "unfinished-policy.json")
+    says = f"{tmp_path}: the search there has not finished; `dada search ... --resume` continues it"
+    with pytest.raises(ValueError, match=re.escape(says)) as error:
+        Policy.load(tmp_path)
+    named = re.search(r"(\S+) is its policy so far", str(error.value))
+    assert Policy.load(named[1]) == a_policy()
+    empty = Policy(())
+    empty.save(tmp_path / "policy.json")
+    assert Policy.load(tmp_path) == empty, "the result counts, wherever it comes from"
 
 
 def test_a_failing_write_leaves_the_old_file(tmp_path, monkeypatch):
@@ -446,12 +466,12 @@ def test_the_first_row_of_dada_cifar10_in_words():
     ],
 )  # fmt: skip
 def test_a_step_in_words(space, step, words):
-    assert Policy.uniform([[step]], space).describe_op(PolicyOp(*step)) == words
+    assert Policy.from_rows([[step]], space).describe_op(PolicyOp(*step)) == words
 
 
 def test_one_and_many():
-    assert Policy.uniform([[]]).describe().startswith("1 sub-policy, one drawn for every image")
-    assert Policy.uniform([[], []]).describe().startswith("2 sub-policies, one drawn for every")
+    assert Policy.from_rows([[]]).describe().startswith("1 sub-policy, one drawn for every image")
+    assert Policy.from_rows([[], []]).describe().startswith("2 sub-policies, one drawn for every")
 
 
 def test_how_often_each_operation_is_done():
@@ -486,7 +506,7 @@ def outcomes(policy: Policy) -> Counter:
     return counted
 
 
-STRENGTH_POLICY = Policy.uniform(
+STRENGTH_POLICY = Policy.from_rows(
     [
         [("Color", 0.6, 0.37), ("Rotate", 0.5, 0.81)],
         [("Brightness", 0.9, 1.0), ("Sharpness", 0.3, 0.21)],
@@ -540,7 +560,7 @@ def test_one_draw_gives_the_same_bytes_in_both_spaces(images_BCHW):
 
 
 def test_ranges_keep_their_ends():
-    policy = Policy.uniform(
+    policy = Policy.from_rows(
         [[("Color", 1.0, (0.2, 1.0)), ("Solarize", 1.0, (0.0, 0.5)), ("Rotate", 1.0, (0.0, 1.0))]],
         "strength",
     )
@@ -552,13 +572,13 @@ def test_ranges_keep_their_ends():
 
 
 def test_a_policy_without_two_sided_ops_stays_uniform():
-    policy = Policy.uniform([[("Rotate", 0.5, 0.5)], [("Invert", 0.5, 0.5)]], "strength")
+    policy = Policy.from_rows([[("Rotate", 0.5, 0.5)], [("Invert", 0.5, 0.5)]], "strength")
     assert policy.to_space("paper").sampling == "uniform"
     assert policy.to_space("strength") is policy
 
 
 @pytest.mark.parametrize(("start", "end"), [("paper", "strength"), ("wide", "paper")])
 def test_other_conversions_are_refused(start, end):
-    policy = Policy.uniform([[("Rotate", 0.5, 0.5)]], start)
+    policy = Policy.from_rows([[("Rotate", 0.5, 0.5)]], start)
     with pytest.raises(ValueError, match=f"space '{start}' cannot be written in space '{end}'"):
         policy.to_space(end)

@@ -368,7 +368,7 @@ def test_what_was_found_is_said_in_words(tmp_path):
 def test_favoured_means_more_often_than_others(tmp_path):
     """However often operations fire: all of these do twice as often as where a search starts."""
     pairs = itertools.combinations([op.name for op in SPACES["wide"].ops], 2)
-    alike = Policy.uniform([[(name, 1.0, (0.0, 1.0)) for name in pair] for pair in pairs], "wide")
+    alike = Policy.from_rows([[(name, 1.0, (0.0, 1.0)) for name in pair] for pair in pairs], "wide")
     words = page_of(make_run(tmp_path / "run", policy=alike)).words
     assert "Favoured" not in words and "Avoided" not in words
     assert "The tick marks their mean: 15.4%." in words
@@ -378,7 +378,7 @@ def test_favoured_means_more_often_than_others(tmp_path):
 
 
 def test_pictures_show_before_and_after(tmp_path):
-    invert = Policy.uniform([[("Invert", 0.01, 0.5)]])
+    invert = Policy.from_rows([[("Invert", 0.01, 0.5)]])
     images = pictures_of(8, side=9)
     page = page_of(make_run(tmp_path / "run", policy=invert, classes=["a", "b"], images=images))
     pairs = [np.array(picture) for picture in page.pictures()]

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from dada.data import TensorPart
 from dada.engine import Precision
 from dada.policy.augment import Normalise
-from dada.training.scores import BATCH, Scores, judge_model
+from dada.training.scores import BATCH, Scores, evaluate
 
 CPU = torch.device("cpu")
 EXACT = Precision("fp32", CPU)
@@ -45,7 +45,7 @@ def numbered(labels_N: Tensor) -> TensorPart:
 
 def judged(logits_NC: Tensor, labels_N: Tensor) -> Scores:
     model = Lookup(logits_NC)
-    return judge_model(model, AS_THEY_ARE, numbered(labels_N), logits_NC.shape[1], EXACT)
+    return evaluate(model, AS_THEY_ARE, numbered(labels_N), logits_NC.shape[1], EXACT)
 
 
 def by_hand(logits_NC: Tensor, labels_N: Tensor) -> Scores:
@@ -110,11 +110,11 @@ def test_the_network_is_judged_in_evaluation_mode_and_left_as_it_was():
     model = nn.Sequential(Lookup(logits_NC), nn.Dropout(0.5), nn.BatchNorm1d(6)).train()
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     random = torch.get_rng_state()
-    scores = judge_model(model, AS_THEY_ARE, numbered(labels_N), 6, EXACT)
+    scores = evaluate(model, AS_THEY_ARE, numbered(labels_N), 6, EXACT)
     assert scores.accuracy == by_hand(logits_NC, labels_N).accuracy
     assert model.training and all(part.training for part in model.modules())
     assert all(torch.equal(before[name], now) for name, now in model.state_dict().items())
     assert torch.equal(random, torch.get_rng_state())
     model.eval()
-    judge_model(model, AS_THEY_ARE, numbered(labels_N), 6, EXACT)
+    evaluate(model, AS_THEY_ARE, numbered(labels_N), 6, EXACT)
     assert not model.training

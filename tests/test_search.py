@@ -20,11 +20,12 @@ from torch import Tensor, nn
 from dada.config import Base, SearchConfig, search_config
 from dada.data import Split, load
 from dada.models import build
-from dada.policy.space import Draw
-from dada.policy_search.measure import measure
+from dada.policy.draw import Draw
+from dada.policy_search.measuring import measure
 from dada.policy_search.pixel_effects import pathwise_effects, pixel_effects
 from dada.policy_search.state import SearchState
 from dada.policy_search.step import search_step
+from quick import search_job
 
 CPU = torch.device("cpu")
 FEW_OPS = ("ShearX", "ShearY", "TranslateX", "TranslateY", "AutoContrast", "Equalize", "Posterize")
@@ -453,7 +454,7 @@ def run_search(config: SearchConfig, model: nn.Module | str = "small", **shape: 
     split = striped_split(**shape)
     if isinstance(model, str):
         model = build(model, split.num_classes, split.channels, split.image_size, seed=0)
-    return measure(split, model, config, seed=0, device=CPU)
+    return measure(search_job(split, model, config, device=CPU))
 
 
 @pytest.mark.parametrize("preset", ["dada", "paper"])
@@ -514,7 +515,7 @@ def test_when_the_policy_learns_and_how_fast_the_network(monkeypatch, preset):
         calls.append((arguments[-1], measure))
         return search_step(state, *arguments, measure=measure)
 
-    monkeypatch.setattr("dada.policy_search.measure.search_step", spied)
+    monkeypatch.setattr("dada.policy_search.measuring.search_step", spied)
     run_search(search_config(preset, epochs=4, batch_size=16, lr=0.2), Plain())
     assert len(calls) == 4 * 3
     for step, (lr, measured) in enumerate(calls):

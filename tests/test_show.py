@@ -16,7 +16,7 @@ from dada.report import contact_sheet as sheets
 from dada.terminal import policy_table
 
 ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
-INVERT = Policy.uniform([[("Invert", 1.0, 0.0)]], name="inverter")
+INVERT = Policy.from_rows([[("Invert", 1.0, 0.0)]], name="inverter")
 
 
 def pixels_of(path) -> np.ndarray:
@@ -40,7 +40,7 @@ def test_a_program_reads_plain_lines(name):
 
 
 def test_words_in_brackets_are_not_taken_for_colours():
-    policy = Policy.uniform([[("Rotate", 1.0, (0.5, 1.0))]])
+    policy = Policy.from_rows([[("Rotate", 1.0, (0.5, 1.0))]])
     assert "space 'paper'" in shown(policy, terminal=False)
 
 
@@ -139,7 +139,7 @@ def test_a_label_is_wrapped_and_loses_no_word():
     ],
 )
 def test_a_range_from_nothing_is_said_as_up_to(step, says):
-    policy = Policy.uniform([[step]])
+    policy = Policy.from_rows([[step]])
     assert sheets.in_words(policy, policy.subpolicies[0].ops[0]) == says
 
 
@@ -176,7 +176,7 @@ def test_a_new_picture_shows_the_data(here):
         (here / "data" / label).mkdir(parents=True)
         for j in range(6):
             Image.new("RGB", (20, 20), (90 * i + 40, 7, 9)).save(here / f"data/{label}/{j}.png")
-    policy = Policy.uniform([[("Invert", 0.0, 0.0)]] * 10)
+    policy = Policy.from_rows([[("Invert", 0.0, 0.0)]] * 10)
     pixels = pixels_of(sheets.write_sheet(policy, here / "s.png", "data"))
     assert (pixels == (40, 7, 9)).all(-1).any() and (pixels == (130, 7, 9)).all(-1).any()
 

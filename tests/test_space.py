@@ -11,9 +11,9 @@ import torch
 from dada import ops
 from dada.ops import Op
 from dada.policy import Policy
-from dada.policy.augment import augment
-from dada.policy.space import SPACES, Draw, SearchSpace, policy_free_noise, register
-from dada.policy.transform import PolicyTables
+from dada.policy.augment import PolicyTables, augment
+from dada.policy.draw import Draw
+from dada.policy.space import SPACES, SearchSpace, register
 
 MAGNITUDES = [0.0, 0.1, 0.25, 0.5, 0.53, 0.9, 1.0]
 
@@ -159,10 +159,10 @@ def test_strength_zero_is_nothing_at_all(space_name, images_BCHW):
     """Even Cutout, whose empty square would be one pixel; one image and a batch."""
     for op in SPACES[space_name].ops:
         if op.has_strength:
-            transform = Policy.uniform([[(op.name, 1.0, 0.0)]], space_name).transform(seed=0)
+            transform = Policy.from_rows([[(op.name, 1.0, 0.0)]], space_name).transform(seed=0)
             assert torch.equal(transform(images_BCHW), images_BCHW), op.name
             assert torch.equal(transform(images_BCHW[0]), images_BCHW[0]), op.name
-            strong = Policy.uniform([[(op.name, 1.0, 1.0)]], space_name).transform(seed=0)
+            strong = Policy.from_rows([[(op.name, 1.0, 1.0)]], space_name).transform(seed=0)
             assert not torch.equal(strong(images_BCHW), images_BCHW), op.name
 
 
@@ -236,7 +236,7 @@ def test_register():
         space = SearchSpace.named("mine", ops_per_subpolicy=2)
         assert space.num_subpolicies == 6
         assert ("ShearX", "Darker") in space.subpolicies
-        policy = Policy.uniform([[("Darker", 1.0, 0.3)]], "mine")
+        policy = Policy.from_rows([[("Darker", 1.0, 0.3)]], "mine")
         assert "Darker with probability 1.00" in policy.describe()
     finally:
         del SPACES["mine"]
@@ -297,22 +297,9 @@ def test_a_draw_without_magnitudes_needs_them(images_BCHW):
         augment(images_BCHW.cpu(), space, draw)
 
 
-def test_the_noise_no_policy_decides(generator, device):
-    sign_BK, center_BK2 = policy_free_noise(4000, 2, generator, device)
-    assert sign_BK.shape == (4000, 2) and center_BK2.shape == (4000, 2, 2)
-    assert set(sign_BK.unique().tolist()) == {-1.0, 1.0}
-    # Half of 8000 signs: one standard deviation is 0.56%; five are allowed.
-    assert abs((sign_BK > 0).double().mean().item() - 0.5) < 0.028
-    assert center_BK2.min() >= 0 and center_BK2.max() < 1
-    assert abs(center_BK2.double().mean().item() - 0.5) < 0.012
-    joint = torch.stack([sign_BK.flatten(), *center_BK2.flatten(0, 1).unbind(-1)])
-    off_diagonal = torch.corrcoef(joint) - torch.eye(3, device=device)
-    assert off_diagonal.abs().max() < 0.06
-
-
 def test_tables_are_made_once_per_device(device):
     space = SearchSpace.named("paper")
     assert space.tables_on(device)[0] is space.tables_on(device)[0]
-    tables = PolicyTables.of(Policy.uniform([[("Rotate", 0.5, 0.5)]]), space, device)
+    tables = PolicyTables.of(Policy.from_rows([[("Rotate", 0.5, 0.5)]]), space, device)
     drawn, *never = tables.op_index_NK.tolist()
     assert drawn == [4] and set(map(tuple, never)) == {(ops.NO_OP,)}

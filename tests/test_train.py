@@ -6,8 +6,6 @@ Shapes: B images of a batch, C classes (channels, in BCHW), H height, W width, T
 from __future__ import annotations
 
 import copy
-import functools
-import importlib
 import json
 import math
 import os
@@ -34,17 +32,15 @@ from dada.policy import Policy
 from dada.policy.baselines import base_for, none, uniform
 from dada.runlog import RunLog, read_log, read_weights
 from dada.terminal.commands import main
+from dada.training import loop as training
 from dada.training.base import (
     PRINCIPAL_COLOURS,
     PRINCIPAL_DEVIATIONS,
     change_lighting,
     jitter_colours,
 )
+from dada.training.epochs import learning_rates_T
 from dada.training.state import TrainState
-
-# The function that users call has the name of the module behind it.
-training = importlib.import_module("dada.training.loop")
-api = importlib.import_module("dada.api")
 
 CPU = torch.device("cpu")
 SOURCE = Path(__file__).parents[1] / "src"
@@ -93,6 +89,13 @@ class WithBatchNorm(Plain):
         return logits
 
 
+def train_here(
+    split: Split, model: nn.Module, policy: Policy, config: TrainConfig, **options: Any
+) -> training.TrainResult:
+    job = training.Job(split=split, model=model, policy=policy, config=config, **options)
+    return training.run_job(job)
+
+
 class StopError(Exception):
     """What a test raises where a person would pull the plug."""
 
@@ -107,45 +110,8 @@ def stop_after(epoch: int) -> Any:
 
 @pytest.fixture
 def checkpoint_every_epoch(monkeypatch):
-    """Epochs of these tests take milliseconds; a run writes a checkpoint every 20 seconds."""
-    often = functools.partial(api.run_training, checkpoint_seconds=0.0)
-    monkeypatch.setattr(api, "run_training", often)
-
-
-# --- the learning rate --------------------------------------------------------------------------
-
-
-def test_the_rate_climbs_and_then_falls_along_a_cosine():
-    config = TrainConfig(lr=0.1, warmup_epochs=2, warmup_factor=4.0)
-    rates = training.learning_rates_T(config, epochs=10, steps_per_epoch=5).tolist()
-    assert len(rates) == 50
-    for step in range(10):
-        assert rates[step] == pytest.approx(0.1 + 0.3 * step / 10)
-    for step in range(10, 50):
-        assert rates[step] == pytest.approx(0.2 * (1 + math.cos(math.pi * (step - 10) / 40)))
-    assert max(rates) == pytest.approx(0.4) and 0 < rates[-1] < 0.001
-
-
-def test_without_warm_up_it_begins_at_the_top():
-    config = TrainConfig(lr=0.1, warmup_epochs=0, warmup_factor=1.0)
-    rates = training.learning_rates_T(config, epochs=4, steps_per_epoch=1).tolist()
-    assert rates == pytest.approx([0.05 * (1 + math.cos(math.pi * t / 4)) for t in range(4)])
-
-
-def test_warming_up_takes_no_more_than_half_of_a_short_training():
-    config = TrainConfig(lr=0.1, warmup_epochs=50, warmup_factor=3.0)
-    rates = training.learning_rates_T(config, epochs=8, steps_per_epoch=1)
-    assert int(rates.argmax()) == 4 and float(rates.max()) == pytest.approx(0.3)
-
-
-@pytest.mark.parametrize("steps_per_epoch", [1, 7, 313, 2502])
-def test_steps_divide_the_rate_by_ten_at_epochs_90_180_and_240(steps_per_epoch):
-    config = dada.recipes.named("imagenet_resnet50").train
-    rates = training.learning_rates_T(config, 270, steps_per_epoch).view(270, -1)
-    for epoch, rate in ((3, 0.2), (89, 0.2), (90, 0.02), (179, 0.02), (180, 0.002), (239, 0.002)):
-        assert rates[epoch].tolist() == pytest.approx([rate] * steps_per_epoch), f"epoch {epoch}"
-    for epoch in (240, 269):
-        assert rates[epoch].tolist() == pytest.approx([0.0002] * steps_per_epoch)
+    """A run writes one as often as costs little; these tests want all."""
+    monkeypatch.setattr(RunLog, "wants_checkpoint", True)
 
 
 # --- one step, by hand --------------------------------------------------------------------------
@@ -163,7 +129,7 @@ def by_hand(split: Split, model: nn.Module, config: TrainConfig) -> tuple[list[f
     average = copy.deepcopy(model)
     speeds: dict[str, Tensor] = {}
     losses = []
-    for rate in training.learning_rates_T(config, config.epochs, 1).tolist():
+    for rate in learning_rates_T(config, config.epochs, 1).tolist():
         log_prob = model(inputs).log_softmax(1)
         nll = -log_prob[torch.arange(len(labels)), labels].mean()
         loss = (1 - config.label_smoothing) * nll - config.label_smoothing * log_prob.mean()
@@ -200,7 +166,7 @@ def test_a_training_is_what_the_formulas_say(changes):
     split = digit_split()
     model = Plain()
     losses, judged = by_hand(split, copy.deepcopy(model), config)
-    result = training.train(split, model, none(), config, seed=0, device=CPU)
+    result = train_here(split, model, none(), config, seed=0, device=CPU)
     assert [entry["loss"] for entry in result.history] == pytest.approx(losses, rel=1e-5)
     for mine, wanted in zip(result.model.parameters(), judged.parameters(), strict=True):
         assert torch.allclose(mine, wanted, atol=2e-6, rtol=1e-5)
@@ -218,13 +184,13 @@ def test_a_training_is_what_the_formulas_say(changes):
 def test_averaged_weights_are_judged_with_the_newest_statistics():
     config = TrainConfig(epochs=6, batch_size=16, ema=0.9, lr=0.2)
     model = WithBatchNorm()
-    result = training.train(digit_split(), model, none(), config, seed=0, device=CPU)
+    result = train_here(digit_split(), model, none(), config, seed=0, device=CPU)
     assert result.model is not model
     assert not torch.allclose(result.model.head.weight, model.head.weight, atol=1e-3)
     for name, buffer in model.named_buffers():
         assert torch.equal(result.model.get_buffer(name), buffer), name
     assert int(model.norm.num_batches_tracked) == 12, "judging is not training"
-    without = training.train(
+    without = train_here(
         digit_split(), same := WithBatchNorm(), none(), replace(config, ema=0.0), seed=0, device=CPU
     )
     assert without.model is same
@@ -246,7 +212,7 @@ def test_every_image_is_seen_once_in_an_epoch_and_the_rest_is_left_out(monkeypat
     labels = torch.arange(50) % 2
     split = load((images, labels), val_data=(images, labels))
     config = TrainConfig(epochs=2, batch_size=16)
-    training.train(split, Plain(2), none(), config, seed=0, device=CPU)
+    train_here(split, Plain(2), none(), config, seed=0, device=CPU)
     first, second = (sorted(seen[i] + seen[i + 1] + seen[i + 2]) for i in (0, 3))
     assert len(set(first)) == len(set(second)) == 48
     assert first != second and seen[0] != seen[3]
@@ -255,7 +221,7 @@ def test_every_image_is_seen_once_in_an_epoch_and_the_rest_is_left_out(monkeypat
 def test_the_hooks_of_a_network_of_ones_own_are_run():
     model, calls = Plain(), []
     model.register_forward_pre_hook(lambda *_: calls.append(1))
-    training.train(
+    train_here(
         digit_split(), model, none(), TrainConfig(epochs=3, batch_size=32), seed=0, device=CPU
     )
     assert len(calls) >= 3 + 1
@@ -286,7 +252,7 @@ def test_crop_and_flip_then_policy_then_normalise_then_cutout():
     the covered square 0.
     """
     split = digit_split(24)
-    policy = Policy.uniform([[("Invert", 1.0, 0.5)]], "paper")
+    policy = Policy.from_rows([[("Invert", 1.0, 0.5)]], "paper")
     config = TrainConfig(batch_size=24, base=Base(crop=2, flip=True, cutout=3))
     state = TrainState(Plain(), split, policy, config, seed=11, device=CPU, ranks=ALONE)
     images, _ = split.train.batch(torch.arange(24))
@@ -512,7 +478,7 @@ def test_a_run_that_only_lacks_its_judgement_is_judged(tmp_path, monkeypatch):
         raise StopError
 
     with monkeypatch.context() as patch:
-        patch.setattr(training, "judge_model", killed)
+        patch.setattr(training, "evaluate", killed)
         with pytest.raises(StopError):
             quick_train(out=tmp_path / "torn")
     again: list[int] = []
@@ -533,47 +499,39 @@ def count_checkpoints(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "wanted"), [(0.0, [1, 2, 3, 4, 5]), (2.0, [2, 4, 5]), (1000.0, [5])]
+    ("wanted_at", "written_at"),
+    [([1, 2, 3, 4, 5], [1, 2, 3, 4, 5]), ([2, 4], [2, 4, 5]), ([], [5])],
 )
-def test_checkpoints_are_as_far_apart_as_asked_for(tmp_path, monkeypatch, seconds, wanted):
-    """A clock that goes on by one second an epoch."""
+def test_checkpoints_are_written_when_the_run_wants_one_and_at_the_end(
+    tmp_path, monkeypatch, wanted_at, written_at
+):
+    """How often that is, `RunLog` decides for searches and trainings alike."""
     written = count_checkpoints(monkeypatch)
-    clock = [0.0]
-
-    def tick(metrics: dict[str, Any], epochs: int) -> None:
-        clock[0] += 1.0
-
-    class Clock:
-        perf_counter = staticmethod(lambda: clock[0])
-
-    # The epoch's end is looked at before `tick`, so the first epoch has to have taken a second.
-    monkeypatch.setattr(training, "time", Clock)
-    real = training.train_step
-
-    def first_step(state: Any, *rest: Any) -> Tensor:
-        if clock[0] == 0.0:
-            clock[0] = 1.0
-        return real(state, *rest)
-
-    monkeypatch.setattr(training, "train_step", first_step)
-    training.train(
-        digit_split(), Plain(), none(), TrainConfig(epochs=5, batch_size=32), seed=0, device=CPU,
-        run=RunLog(tmp_path / "run"), on_epoch=tick, checkpoint_seconds=seconds,
-    )  # fmt: skip
-    assert written == wanted
+    wants = iter([epoch in wanted_at for epoch in range(1, 6)])
+    monkeypatch.setattr(RunLog, "wants_checkpoint", property(lambda self: next(wants)))
+    train_here(
+        digit_split(),
+        Plain(),
+        none(),
+        TrainConfig(epochs=5, batch_size=32),
+        seed=0,
+        device=CPU,
+        run=RunLog(tmp_path / "run"),
+    )
+    assert written == written_at
 
 
 DRIVER = """
-import functools, importlib, sys
-api = importlib.import_module("dada.api")
-api.run_training = functools.partial(api.run_training, checkpoint_seconds=float(sys.argv.pop(1)))
+import sys
+from dada.runlog import RunLog
+RunLog.wants_checkpoint = sys.argv.pop(1) == "often"
 from dada.terminal.commands import main
 main()
 """
 
 
-@pytest.mark.parametrize("seconds", ["0", pytest.param("20", marks=pytest.mark.slow)])
-def test_a_run_killed_at_any_instant_can_be_resumed(tmp_path, monkeypatch, capsys, seconds):
+@pytest.mark.parametrize("written", ["often", pytest.param("never", marks=pytest.mark.slow)])
+def test_a_run_killed_at_any_instant_can_be_resumed(tmp_path, monkeypatch, capsys, written):
     """A real kill, as soon as the log shows two epochs: with a checkpoint, or before the first."""
     images, labels = some_digits()
     np.savez(tmp_path / "data.npz", images=images.numpy(), labels=labels.numpy())
@@ -581,7 +539,7 @@ def test_a_run_killed_at_any_instant_can_be_resumed(tmp_path, monkeypatch, capsy
     command += ["--device", "cpu", "--seed", "3"]
     torn = tmp_path / "torn"
     with subprocess.Popen(
-        [sys.executable, "-c", DRIVER, seconds, *command, "--out", "torn"],
+        [sys.executable, "-c", DRIVER, written, *command, "--out", "torn"],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(SOURCE), "OMP_NUM_THREADS": "1"},
         stdout=subprocess.DEVNULL,
@@ -594,7 +552,7 @@ def test_a_run_killed_at_any_instant_can_be_resumed(tmp_path, monkeypatch, capsy
         process.send_signal(signal.SIGKILL)
         assert process.wait() == -signal.SIGKILL
     assert 2 <= len(read_log(torn)) < 30
-    assert (torn / "checkpoint.pt").exists() == (seconds == "0")
+    assert (torn / "checkpoint.pt").exists() == (written == "often")
     monkeypatch.chdir(tmp_path)
     for out in ("torn", "whole"):
         monkeypatch.setattr(sys, "argv", ["dada", *command, "--out", out, "--resume"])
@@ -689,12 +647,12 @@ def test_a_training_in_the_place_of_another_ends_as_one_alone(at_once, monkeypat
     """The same network and settings; another seed, policy and start."""
     places = []
 
-    class Counted(training.Place):
+    class Counted(training.Slot):
         def __init__(self, job):
             places.append(job)
             super().__init__(job)
 
-    monkeypatch.setattr(training, "Place", Counted)
+    monkeypatch.setattr(training, "Slot", Counted)
     split, config = digit_split(48), TrainConfig(epochs=3, batch_size=16, ema=0.5)
 
     def alike() -> list[Any]:
@@ -805,7 +763,8 @@ def test_the_command_says_how_good_it_is_and_where_it_was_written(tmp_path, monk
     assert "on 13 images it had not seen" in out and f"{scores['accuracy']:.2%}" in out
     assert f"{scores['balanced_accuracy']:.2%}" in out and f"{scores['top5']:.2%}" in out
     names = {"policy.json", "log.jsonl", "config.toml", "run.json", "finished.json"}
-    names |= {"model.safetensors", "model.json", "scores.json", "checkpoint.pt"}
+    names |= {"model.safetensors", "model.json", "scores.json"}
+    names |= {"checkpoint.pt", "checkpoint.previous.pt"}
     assert {file.name for file in run.iterdir()} == names
     for name in ("model.safetensors", "scores.json", "log.jsonl"):
         assert str(run / name) in out

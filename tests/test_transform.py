@@ -28,7 +28,7 @@ GEOMETRIC = ["ShearX", "ShearY", "TranslateX", "TranslateY", "Rotate"]
 
 
 def always(op: str, magnitude=1.0, space: str = "strength") -> Policy:
-    return Policy.uniform([[(op, 1.0, magnitude)]], space)
+    return Policy.from_rows([[(op, 1.0, magnitude)]], space)
 
 
 def as_pil(image_CHW: torch.Tensor) -> Image.Image:
@@ -248,7 +248,7 @@ def test_every_op_is_done_as_often_as_the_policy_says(way):
 
 @pytest.mark.parametrize("way", ["batch", "CHW"])
 def test_the_ops_of_a_sub_policy_fire_on_their_own(way):
-    policy = Policy.uniform([[("Invert", 0.3, 0.0), ("TranslateX", 0.6, 1.0)]], "strength")
+    policy = Policy.from_rows([[("Invert", 0.3, 0.0), ("TranslateX", 0.6, 1.0)]], "strength")
     both = invert = translate = 0
     count = 2000
     for image in draws(way, count, policy):
@@ -264,7 +264,7 @@ def test_the_ops_of_a_sub_policy_fire_on_their_own(way):
 def test_ops_are_done_in_their_order():
     """Invert then shift leaves black where nothing is; shift then Invert leaves white."""
     for steps, level in ((["Invert", "TranslateX"], 0), (["TranslateX", "Invert"], 255)):
-        policy = Policy.uniform([[(op, 1.0, 1.0) for op in steps]], "strength")
+        policy = Policy.from_rows([[(op, 1.0, 1.0) for op in steps]], "strength")
         for way in ("batch", "CHW", "PIL"):
             row = draws(way, 1, policy)[0][0, 0]
             assert level in (row[0], row[-1]), (steps, way)

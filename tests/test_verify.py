@@ -78,11 +78,11 @@ def split() -> Split:
 @pytest.fixture
 def candidates() -> dict[str, Policy]:
     """`uniform` is a policy that does harm here; no augmentation is the best there is."""
-    inverted = Policy.uniform([[("Invert", 0.5, 0.5)]], name="uniform")
+    inverted = Policy.from_rows([[("Invert", 0.5, 0.5)]], name="uniform")
     return {
-        "searched": Policy.uniform([[("Rotate", 0.5, 0.6)]]),
+        "searched": Policy.from_rows([[("Rotate", 0.5, 0.6)]]),
         "uniform": inverted,
-        "trivialaugment": Policy.uniform([[("Invert", 0.4, 0.5)]]),
+        "trivialaugment": Policy.from_rows([[("Invert", 0.4, 0.5)]]),
         "none": baselines.none(),
     }
 
@@ -372,7 +372,7 @@ def test_a_stopped_verification_goes_on_where_it_was(split, candidates, asked, t
 def test_trainings_of_another_policy_are_not_taken_over(split, candidates, asked, tmp_path):
     checked(split, candidates, run=RunLog(tmp_path / "run"))
     asked.clear()
-    changed = {**candidates, "searched": Policy.uniform([[("Rotate", 0.5, 0.9)]])}
+    changed = {**candidates, "searched": Policy.from_rows([[("Rotate", 0.5, 0.9)]])}
     checked(split, changed, run=RunLog(tmp_path / "run", resume=True))
     assert asked and {name for name, _ in asked} == {"searched"}
     asked.clear()

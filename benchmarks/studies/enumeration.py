@@ -19,7 +19,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dada.policy.augment import augment
-from dada.policy.space import Draw, SearchSpace, policy_free_noise
+from dada.policy.draw import Draw, policy_free_noise
+from dada.policy.space import SearchSpace
 from dada.policy_search.estimators import Estimator, Gradients, Relax, make_estimator
 from dada.policy_search.hypergradient import forward_mode_cost, trainable_weights, virtual_val_grad
 from dada.policy_search.parameters import PolicyParameters

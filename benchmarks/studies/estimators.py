@@ -45,7 +45,8 @@ from enumeration import (
 )
 from torch import Tensor
 
-from dada.policy.space import Draw, SearchSpace
+from dada.policy.draw import Draw
+from dada.policy.space import SearchSpace
 from dada.policy_search.estimators import Estimator, make_estimator
 from dada.policy_search.hypergradient import (
     finite_difference_cost,

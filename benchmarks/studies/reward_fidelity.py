@@ -49,7 +49,7 @@ from dada.policy_search.evidence import RunningMean
 from dada.policy_search.lookahead import single_operations
 from dada.policy_search.lookahead.runs import BranchedRun, run_branches
 from dada.policy_search.lookahead.stand_in import StandIn
-from dada.policy_search.measure import read_steps
+from dada.policy_search.measuring import read_steps
 from dada.policy_search.state import SearchState
 from dada.policy_search.step import search_step
 from dada.training.loop import Job, train_many
@@ -73,7 +73,7 @@ def policy_of(names: list[str]) -> Policy:
     """Uniform over the pairs of these operations; one alone; or nothing."""
     pairs = itertools.combinations(names, 2) if len(names) > 1 else [tuple(names)]
     rows = [[(name, 0.5, ANY) for name in pair] for pair in pairs if pair]
-    return Policy.uniform(rows, SPACE.name) if rows else Policy.load("none")
+    return Policy.from_rows(rows, SPACE.name) if rows else Policy.load("none")
 
 
 def balanced_RO() -> NDArray[np.int64]:
@@ -220,7 +220,7 @@ def banded_arms() -> dict[str, Policy]:
         if not op.has_strength:
             continue
         for name, band in (("weak", (0.0, 0.5)), ("strong", (0.5, 1.0))):
-            strength = Policy.uniform([[(op.name, 0.5, band)]], "strength")
+            strength = Policy.from_rows([[(op.name, 0.5, band)]], "strength")
             found[f"{op.name} {name}"] = strength.to_space("paper")
     return found
 

@@ -33,7 +33,7 @@ from dada.engine import joined, out_of_memory_named
 from dada.policy import Policy, baselines
 from dada.policy_search import SearchJob, find_policy
 from dada.policy_search.lookahead import OnRun, with_fewer_steps
-from dada.policy_search.measure import try_step as searching_step
+from dada.policy_search.measuring import try_step as searching_step
 from dada.policy_search.verify import OnTraining
 from dada.preparation import (
     ImageSize,
@@ -51,8 +51,8 @@ from dada.preparation import (
 )
 from dada.report import save_samples, write_report
 from dada.results import Result, Trained, write_training
-from dada.training.loop import Job
-from dada.training.loop import train as run_training
+from dada.runlog import POLICY
+from dada.training.loop import Job, run_job
 from dada.training.loop import try_step as training_step
 from dada.trials.runners import Setting, default_at_once
 
@@ -185,6 +185,8 @@ def train(
     loaded = policy if isinstance(policy, Policy) else Policy.load(policy)
     whole, base = asked.load(config.base, settings, seed=seed)
     split, unseen = split_for_scoring(whole, seed)
+    if not isinstance(policy, Policy):
+        loaded = Policy.load(baselines.name_for_data(policy, split.name, split.image_size))
     name_of_policy = str(loaded.provenance.get("name"))
     config = replace(config, base=baselines.base_for(name_of_policy, base, split.image_size))
     job = Job(
@@ -214,20 +216,9 @@ def train(
             assert asked.path is not None
             return Trained.load(asked.path, job.model.to(asked.device), split)
         if run is not None:
-            run.save_text("policy.json", loaded.to_json())
-        result = run_training(
-            split,
-            job.model,
-            loaded,
-            config,
-            seed=seed,
-            device=asked.device,
-            judge=unseen,
-            run=run,
-            on_epoch=on_epoch if ranks.rank == 0 else None,
-            graph=graph,
-            ranks=ranks,
-        )
+            run.save_text(POLICY, loaded.to_json())
+        told = on_epoch if ranks.rank == 0 else None
+        result = run_job(replace(job, config=config, run=run, on_epoch=told, ranks=ranks))
         if run is not None:
             write_training(run, result, name, split)
     return Trained(

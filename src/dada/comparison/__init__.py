@@ -174,8 +174,8 @@ def trials_of(
     """Every policy with every seed; each has what is done to all images besides as its own."""
     settled: dict[str, tuple[Policy, TrainConfig]] = {}
     for given, policy in named.items():
-        name = baselines.meant_for(given, split.name, split.image_size)
-        if name != given and not Path(given).exists():
+        name = baselines.name_for_data(given, split.name, split.image_size)
+        if name != given:
             policy = Policy.load(name)
         base = baselines.base_for(name, config.base, split.image_size)
         for other, (same_policy, same_config) in settled.items():

@@ -69,9 +69,9 @@ class Lane:
             # A graph cannot be recorded on the default stream.
             self.stream = torch.cuda.Stream(device)
             self.stream.wait_stream(torch.cuda.current_stream(device))
-        self.begin_again(seed)
+        self.reseed(seed)
 
-    def begin_again(self, seed: int) -> None:
+    def reseed(self, seed: int) -> None:
         with seeded(seed, self.device):
             self.random = random_state(self.device)
 

@@ -10,32 +10,16 @@ Operations of other forms (a user's own row) run with torch before, over all ima
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cache
 from importlib.util import find_spec
 
 import torch
 from torch import Tensor
 
-from dada.ops import geometric as geo
-from dada.ops import photometric as photo
+from dada.ops.formulas import OTHER, formula_of
+from dada.ops.geometric import Affine
 from dada.ops.spec import Op
 
-# The formulas a program can follow. A kernel from the table finds its own here.
-NOTHING, WARP, TABLE_AUTOCONTRAST, TABLE_EQUALIZE, INVERT, SOLARIZE, POSTERIZE = range(7)
-BLEND_BLACK, BLEND_MEAN, BLEND_GREY, BLEND_SMOOTH, COVER, OTHER = range(7, 13)
-FORMULAS: dict[Callable[..., Tensor], int] = {
-    photo.autocontrast: TABLE_AUTOCONTRAST,
-    photo.equalize: TABLE_EQUALIZE,
-    photo.invert: INVERT,
-    photo.solarize: SOLARIZE,
-    photo.posterize: POSTERIZE,
-    photo.brightness: BLEND_BLACK,
-    photo.contrast: BLEND_MEAN,
-    photo.color: BLEND_GREY,
-    photo.sharpness: BLEND_SMOOTH,
-    geo.cutout: COVER,
-}
 PIXELS_PER_PROGRAM = 1024
 
 
@@ -43,19 +27,14 @@ def is_available() -> bool:
     return find_spec("triton") is not None
 
 
-def formula_of(op: Op) -> int:
-    return WARP if isinstance(op.kernel, geo.Affine) else FORMULAS.get(op.kernel, OTHER)
-
-
 @cache
 def _rows_on(
     ops: tuple[Op, ...], device: torch.device, height: int, width: int
 ) -> tuple[Tensor, Tensor]:
     """Of every op its formula, and how far a value of 1 moves the image (motion_O5)."""
-    still = geo.Affine()
+    still = Affine()
     motions = [
-        (op.kernel if isinstance(op.kernel, geo.Affine) else still).motion(height, width)
-        for op in ops
+        (op.kernel if isinstance(op.kernel, Affine) else still).motion(height, width) for op in ops
     ]
     formulas = [formula_of(op) for op in ops]
     return (

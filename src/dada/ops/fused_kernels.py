@@ -1,6 +1,6 @@
 """The two Triton kernels behind `fused`; the formulas are those of geometric and photometric.
 
-Integers are passed as constants of `fused` because Triton reads only globals marked so.
+Integers are marked as constants because Triton reads only globals marked so.
 """
 
 from __future__ import annotations
@@ -8,21 +8,21 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from dada.ops import fused
+from dada.ops import formulas
 from dada.ops.geometric import CUTOUT_FILL, CUTOUT_GREY
 
-NOTHING = tl.constexpr(fused.NOTHING)
-WARP = tl.constexpr(fused.WARP)
-TABLE_AUTOCONTRAST = tl.constexpr(fused.TABLE_AUTOCONTRAST)
-TABLE_EQUALIZE = tl.constexpr(fused.TABLE_EQUALIZE)
-INVERT = tl.constexpr(fused.INVERT)
-SOLARIZE = tl.constexpr(fused.SOLARIZE)
-POSTERIZE = tl.constexpr(fused.POSTERIZE)
-BLEND_BLACK = tl.constexpr(fused.BLEND_BLACK)
-BLEND_MEAN = tl.constexpr(fused.BLEND_MEAN)
-BLEND_GREY = tl.constexpr(fused.BLEND_GREY)
-BLEND_SMOOTH = tl.constexpr(fused.BLEND_SMOOTH)
-COVER = tl.constexpr(fused.COVER)
+NOTHING = tl.constexpr(formulas.NOTHING)
+WARP = tl.constexpr(formulas.WARP)
+TABLE_AUTOCONTRAST = tl.constexpr(formulas.TABLE_AUTOCONTRAST)
+TABLE_EQUALIZE = tl.constexpr(formulas.TABLE_EQUALIZE)
+INVERT = tl.constexpr(formulas.INVERT)
+SOLARIZE = tl.constexpr(formulas.SOLARIZE)
+POSTERIZE = tl.constexpr(formulas.POSTERIZE)
+BLEND_BLACK = tl.constexpr(formulas.BLEND_BLACK)
+BLEND_MEAN = tl.constexpr(formulas.BLEND_MEAN)
+BLEND_GREY = tl.constexpr(formulas.BLEND_GREY)
+BLEND_SMOOTH = tl.constexpr(formulas.BLEND_SMOOTH)
+COVER = tl.constexpr(formulas.COVER)
 FILL_RED, FILL_GREEN, FILL_BLUE = (tl.constexpr(level) for level in CUTOUT_FILL)
 FILL_GREY = tl.constexpr(CUTOUT_GREY)
 

@@ -17,7 +17,8 @@ from torch import Tensor, nn
 from dada import ops
 from dada.engine import ALONE, Ranks
 from dada.policy import Policy
-from dada.policy.space import SPACES, Draw, SearchSpace
+from dada.policy.draw import Draw, draw_batch
+from dada.policy.space import SPACES, SearchSpace
 
 
 def augment(
@@ -146,17 +147,18 @@ class PolicyTables:
             return images_BCHW if normalise is None else normalise(images_BCHW)
         numbers = ranks.uniform(b, 1 + 5 * k, images_BCHW.device, generator, torch.float64)
         position_B1, numbers_BK5 = numbers.split([1, 5 * k], dim=1)
-        fires, between, direction, *center = numbers_BK5.view(b, k, 5).unbind(-1)
-        # Looking a number up in the running sum does not synchronise; torch.multinomial does.
+        numbers_BK5 = numbers_BK5.view(b, k, 5)
         position_B = position_B1.squeeze(1).contiguous()
-        chosen_B = torch.searchsorted(self.cumulative_N, position_B, right=True)
-        probability, low, high = self.rows_NK3[chosen_B].unbind(-1)
+        chosen_B, fires_BK, row_BK3 = draw_batch(
+            position_B, numbers_BK5, self.cumulative_N, self.rows_NK3
+        )
+        between, direction, *center = numbers_BK5[..., 1:].unbind(-1)
         return apply_steps(
             images_BCHW,
             space,
             self.op_index_NK[chosen_B],
-            fires < probability,
-            torch.lerp(low, high, between),
+            fires_BK,
+            torch.lerp(row_BK3[..., 1], row_BK3[..., 2], between),
             torch.where(direction < 0.5, -1.0, 1.0),
             torch.stack(center, dim=-1),
             normalise,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from dada.config import Base
 from dada.ops import Op
-from dada.policy import Policy, PolicyOp, SubPolicy
+from dada.policy.policy import Policy, PolicyOp, SubPolicy, register_names
 from dada.policy.space import SearchSpace
 from dada.safe_text import quoted
 
@@ -50,9 +52,16 @@ def is_free(name: str) -> bool:
     return name.partition(":")[0] in FREE
 
 
-def meant_for(name: str, data_name: str, image_size: tuple[int, int]) -> str:
-    """`autoaugment` alone stands for the policy of the most similar data; others for themselves."""
-    if name != "autoaugment":
+def name_for_data(
+    given: str | os.PathLike[str], data_name: str, image_size: tuple[int, int]
+) -> str:
+    """What a user's name for a policy stands for with these data; for `Policy.load`.
+
+    `autoaugment` alone is the policy of the most similar data. Every other name, and a file or
+    directory that is called so, stands for itself.
+    """
+    name = os.fspath(given)
+    if name != "autoaugment" or Path(name).exists():
         return name
     if data_name.partition(":")[0].startswith("svhn"):
         return "autoaugment:svhn"
@@ -87,21 +96,21 @@ def uniform(space: SearchSpace | None = None) -> Policy:
     """Every sub-policy of a space, probability 0.5, magnitude drawn from all of its range."""
     space = space or SearchSpace.named("paper")
     rows = [[(op, 0.5, (0.0, 1.0)) for op in names] for names in space.subpolicies]
-    return Policy.uniform(rows, space.name, name="uniform")
+    return Policy.from_rows(rows, space.name, name="uniform")
 
 
 def init(space: SearchSpace | None = None) -> Policy:
     """Where the paper's search starts: probability and magnitude one half."""
     space = space or SearchSpace.named("paper")
     rows = [[(op, 0.5, 0.5) for op in names] for names in space.subpolicies]
-    return Policy.uniform(rows, space.name, name="init")
+    return Policy.from_rows(rows, space.name, name="init")
 
 
 def trivialaugment() -> Policy:
     """One operation for every image, or none, at a strength drawn uniformly (wide ranges)."""
     space = SearchSpace.named("wide", ops_per_subpolicy=1)
     rows = [[(op, 1.0, (0.0, 1.0)) for op in names] for names in space.subpolicies]
-    return Policy.uniform([[], *rows], "wide", name="trivialaugment")
+    return Policy.from_rows([[], *rows], "wide", name="trivialaugment")
 
 
 def randaugment(num_ops: int, strength: float) -> Policy:
@@ -144,7 +153,7 @@ def autoaugment(data: str) -> Policy:
             row.append((op, probability, _strength(space.op(op), value, side)))
         rows.append(row)
     provenance: dict[str, Any] = {"name": f"autoaugment:{data}", "published": True}
-    return Policy.uniform(rows, space.name, **provenance)
+    return Policy.from_rows(rows, space.name, **provenance)
 
 
 def _strength(op: Op, value: float, side: int) -> float:
@@ -174,3 +183,6 @@ def _randaugment_settings(settings: str, name: str) -> tuple[int, float]:
     if num_ops not in (1, 2, 3) or not 0 <= strength <= 1:
         raise ValueError(f"{quoted(name)}: n should be 1, 2 or 3 and m in 0..1")
     return num_ops, strength
+
+
+register_names(NAMES, by_name)

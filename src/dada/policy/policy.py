@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Mapping
+import warnings
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from importlib import resources
 from itertools import product
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dada.policy.space import SPACES
-from dada.runlog import write_text
+from dada.runlog import POLICY, UNFINISHED_POLICY, write_text
 from dada.safe_text import printable, quoted
 
 if TYPE_CHECKING:
@@ -118,11 +119,22 @@ class Policy:
                     )
 
     @classmethod
-    def uniform(cls, rows: Any, space: str = "paper", **provenance: Any) -> Policy:
+    def from_rows(cls, rows: Any, space: str = "paper", **provenance: Any) -> Policy:
         """From rows of (op, probability, magnitude), every sub-policy as likely as the others."""
         rows = [tuple(PolicyOp(*step) for step in row) for row in rows]
         subpolicies = tuple(SubPolicy(1 / len(rows), row) for row in rows)
         return cls(subpolicies, space, "uniform", provenance)
+
+    @classmethod
+    def uniform(cls, rows: Any, space: str = "paper", **provenance: Any) -> Policy:
+        """The old name of `from_rows`; it is not the policy called `uniform`."""
+        warnings.warn(
+            "Policy.uniform(rows) is now Policy.from_rows(rows); the old name goes with the next "
+            "release",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        return cls.from_rows(rows, space, **provenance)
 
     # The file
 
@@ -147,26 +159,22 @@ class Policy:
         """A policy from a file, a run directory, or a name (`dada.policy.names()` lists them)."""
         path = Path(source)
         if path.is_dir():
-            path = path / "policy.json"
-            if not path.is_file():
-                raise ValueError(f"{source}: no policy.json in this directory")
+            path = _policy_of_run(path)
         if path.is_file():
             try:
                 return cls.from_json(path.read_text(encoding="utf-8"))
             except ValueError as error:
                 raise ValueError(f"{path}: {error}") from None
-        from dada.policy import baselines
-
-        named = baselines.by_name(str(source))
-        if named is not None:
-            return named
+        for find in _FINDERS.values():
+            if (named := find(str(source))) is not None:
+                return named
         shipped = _published()
         if str(source) not in shipped:
             raise ValueError(
                 f"no policy {quoted(str(source))}: neither a file, nor a run directory, nor one of "
                 f"{', '.join(names())}"
             )
-        return cls.uniform(shipped[str(source)], name=str(source), published=True)
+        return cls.from_rows(shipped[str(source)], name=str(source), published=True)
 
     @classmethod
     def from_json(cls, text: str) -> Policy:
@@ -284,9 +292,29 @@ class Policy:
 
 def names() -> list[str]:
     """The policies that have a name: published ones, then those that cost nothing."""
-    from dada.policy import baselines
+    return [*_published(), *(name for listed in _FINDERS for name in listed)]
 
-    return [*_published(), *baselines.NAMES]
+
+_FINDERS: dict[tuple[str, ...], Callable[[str], Policy | None]] = {}
+
+
+def register_names(listed: Iterable[str], find: Callable[[str], Policy | None]) -> None:
+    """Policies that `Policy.load` finds by name; `find` returns None for a name it does not know.
+
+    So `baselines`, which is made of policies, need not be known here.
+    """
+    _FINDERS[tuple(listed)] = find
+
+
+def _policy_of_run(directory: Path) -> Path:
+    if (directory / POLICY).is_file():
+        return directory / POLICY
+    if (directory / UNFINISHED_POLICY).is_file():
+        raise ValueError(
+            f"{directory}: the search there has not finished; `dada search ... --resume` continues "
+            f"it, and {directory / UNFINISHED_POLICY} is its policy so far"
+        )
+    raise ValueError(f"{directory}: no {POLICY} in this directory")
 
 
 def _published() -> dict[str, Any]:

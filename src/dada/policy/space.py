@@ -10,7 +10,7 @@ to the strongest (1), and every two-sided operation draws its direction at rando
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
@@ -21,38 +21,6 @@ from torch import Tensor
 from dada.config import SearchConfig
 from dada.ops import NO_OP, PAPER, WIDE, Op
 from dada.safe_text import quoted
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Draw:
-    """One draw per image: what is done to it, and the randomness behind."""
-
-    subpolicy_B: Tensor  # int64, which sub-policy
-    apply_BK: Tensor  # bool, which of its operations fire
-    sign_BK: Tensor  # +1 or -1, the direction of two-sided operations
-    center_BK2: Tensor  # Cutout's centre as a fraction of (width, height)
-    magnitude_BK: Tensor | None = None  # drawn for this image; None: the sub-policy's own
-    noise: object | None = None  # what an estimator needs again for its gradients
-
-    def take(self, rows: Callable[[Tensor], Tensor]) -> Draw:
-        """The draws of some images; without `noise`, which belongs to all of them."""
-        return Draw(
-            subpolicy_B=rows(self.subpolicy_B),
-            apply_BK=rows(self.apply_BK),
-            sign_BK=rows(self.sign_BK),
-            center_BK2=rows(self.center_BK2),
-            magnitude_BK=None if self.magnitude_BK is None else rows(self.magnitude_BK),
-        )
-
-
-def policy_free_noise(
-    batch: int, ops_per_subpolicy: int, generator: torch.Generator | None, device: torch.device
-) -> tuple[Tensor, Tensor]:
-    """The randomness no policy decides: sign_BK and center_BK2."""
-    shape = (batch, ops_per_subpolicy)
-    uniform = torch.rand(3, *shape, generator=generator, device=device)
-    sign_BK = torch.where(uniform[0] < 0.5, -1.0, 1.0)
-    return sign_BK, uniform[1:].movedim(0, -1)
 
 
 @dataclass(frozen=True)

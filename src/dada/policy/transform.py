@@ -5,7 +5,6 @@ Letters: B images, C channels, H height, W width, N sub-policies, K operations i
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
@@ -27,6 +26,7 @@ from dada.ops import Op
 from dada.ops.geometric import Affine, forward_matrix, warp
 from dada.policy import Policy
 from dada.policy.augment import PolicyTables
+from dada.policy.draw import draw_one
 from dada.policy.space import SPACES, SearchSpace
 
 PIL_MODES = ("L", "RGB")
@@ -153,15 +153,13 @@ class PolicyTransform(v2.Transform):
         longest = max(map(len, rows))
         generator = self._generator(torch.device("cpu"))
         position, *numbers = torch.rand(1 + 5 * longest, generator=generator).tolist()
-        chosen = min(bisect_right(cumulative, position * cumulative[-1]), len(rows) - 1)
         steps = []
-        for i, (op, probability, low, high) in enumerate(rows[chosen]):
-            fires, between, direction, *center = numbers[5 * i : 5 * i + 5]
-            if fires < probability:
-                magnitude, sign = low + between * (high - low), -1.0 if direction < 0.5 else 1.0
-                value = self._space.value(op, magnitude, sign)
-                if value is not None:
-                    steps.append(Step(op, value, (center[0], center[1])))
+        fired = draw_one(position * cumulative[-1], numbers, cumulative, rows)
+        for (op, _, low, high), (between, direction, x, y) in fired:
+            magnitude, sign = low + between * (high - low), -1.0 if direction < 0.5 else 1.0
+            value = self._space.value(op, magnitude, sign)
+            if value is not None:
+                steps.append(Step(op, value, (x, y)))
         return steps
 
     def _generator(self, device: torch.device) -> torch.Generator | None:

@@ -1,6 +1,6 @@
 """THE ALGORITHM THAT SHIPS. Start reading at `find_policy`.
 
-    measure.py   phase 1: a training whose every step is `search_step` (step.py, the paper)
+    measuring.py phase 1: a training whose every step is `search_step` (step.py, the paper)
     lookahead/   phase 2: trainings whose end is repeated once for each of several policies
     verify/      phase 3: short paired trainings against the policies that cost nothing
 
@@ -18,8 +18,9 @@ from typing import Any
 from dada.policy import Policy
 from dada.policy_search.job import SearchJob
 from dada.policy_search.lookahead import OnRun, look_ahead
-from dada.policy_search.measure import measure
+from dada.policy_search.measuring import measure
 from dada.policy_search.verify import OnTraining, verify_searched
+from dada.runlog import POLICY, UNFINISHED_POLICY
 
 __all__ = ["FoundPolicy", "SearchJob", "find_policy"]
 
@@ -45,18 +46,7 @@ def find_policy(
     """A policy for `job.split`, in three phases."""
     # 1. Measure. One network is trained under random draws. Each step asks how the draw of each
     #    image changes the validation loss one step later (the paper). Preset `paper` ends here.
-    measured = measure(
-        job.split,
-        job.network,
-        job.config,
-        seed=job.seed,
-        device=job.device,
-        run=job.run,
-        model_name=job.model_name,
-        on_epoch=on_epoch,
-        graph=job.graph,
-        ranks=job.ranks,
-    )
+    measured = measure(job, on_epoch)
     policy, seconds = measured.policy, measured.seconds
 
     # 2. Look ahead. One step knows little. So the second half of a training is repeated, once with
@@ -76,5 +66,6 @@ def find_policy(
             job.run.save_text(SEARCHED, searched.to_json())
 
     if job.run is not None:
-        job.run.save_text("policy.json", policy.to_json())
+        job.run.save_text(POLICY, policy.to_json())
+        (job.run.path / UNFINISHED_POLICY).unlink(missing_ok=True)
     return FoundPolicy(policy=policy, history=measured.history, seconds=seconds)

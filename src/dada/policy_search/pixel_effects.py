@@ -11,7 +11,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from dada.policy.space import Draw
+from dada.policy.draw import Draw
 from dada.policy_search.state import SearchState
 
 

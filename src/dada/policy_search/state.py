@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
@@ -10,7 +9,7 @@ from torch import Tensor, nn
 
 from dada.config import SearchConfig
 from dada.data import Split
-from dada.engine import ALONE, Lane, Precision, Ranks, channels_last, generator_on
+from dada.engine import ALONE, Ranks, channels_last
 from dada.policy import Policy
 from dada.policy.augment import Normalise
 from dada.policy.space import SearchSpace
@@ -18,10 +17,13 @@ from dada.policy_search.estimators import Estimator, make_estimator
 from dada.policy_search.evidence import Evidence
 from dada.policy_search.parameters import MagnitudeDistribution, PolicyParameters
 from dada.training.optimisers import SGD, Adam
+from dada.training.state import RunState
 
 
-class SearchState(nn.Module):
+class SearchState(RunState):
     """The network, the policy, their optimisers, and the random generators."""
+
+    config: SearchConfig
 
     def __init__(
         self,
@@ -32,14 +34,9 @@ class SearchState(nn.Module):
         device: torch.device,
         ranks: Ranks = ALONE,
     ) -> None:
-        super().__init__()
-        self.config, self.device, self.ranks = config, device, ranks
-        self.num_classes = split.num_classes
-        self.precision = Precision.of(config.precision, device)
-        elements = config.batch_size * split.channels * math.prod(split.image_size)
-        self.lane = Lane(device, self.precision, seed, elements)
+        super().__init__(split, config, seed, device, ranks)
         self.space = SearchSpace.of(config)
-        self.model: nn.Module = channels_last(model.to(device), device)
+        self.model = channels_last(model.to(device), device)
         self.normalise = Normalise(*split.mean_std())
         self.learned = self.policy_parameters()
         self.previous = self.policy_parameters()  # after the last epoch
@@ -69,8 +66,13 @@ class SearchState(nn.Module):
             lr=config.policy_lr,
             betas=config.policy_betas,
         )
-        self.order = generator_on(torch.device("cpu"), seed)  # which images, in which order
-        self.noise = generator_on(device, seed + 1)  # everything drawn on the device
+
+    @property
+    def optimizers(self) -> dict[str, SGD | Adam]:
+        return {
+            "weight_optimizer": self.weight_optimizer,
+            "policy_optimizer": self.policy_optimizer,
+        }
 
     def seen(self, images_BCHW: Tensor) -> Tensor:
         """The images as the network sees them."""
@@ -101,26 +103,6 @@ class SearchState(nn.Module):
                 n, k, bins=self.config.magnitude_bins, op_index_NK=self.space.op_index_NK
             )
         return PolicyParameters(n, k, magnitude_distribution=distribution)
-
-    def checkpoint(self, epoch: int, history: list[dict[str, Any]]) -> dict[str, Any]:
-        return {
-            "epoch": epoch,
-            "history": history,
-            "modules": self.state_dict(),
-            "weight_optimizer": self.weight_optimizer.state_dict(),
-            "policy_optimizer": self.policy_optimizer.state_dict(),
-            "generators": [self.order.get_state(), self.noise.get_state()],
-            "global_generators": self.lane.random,
-        }
-
-    def restore(self, saved: dict[str, Any]) -> None:
-        with self.lane:
-            self.load_state_dict(saved["modules"])
-            self.weight_optimizer.load_state_dict(saved["weight_optimizer"])
-            self.policy_optimizer.load_state_dict(saved["policy_optimizer"])
-        for generator, position in zip((self.order, self.noise), saved["generators"], strict=True):
-            generator.set_state(position.cpu())
-        self.lane.random = [position.cpu() for position in saved["global_generators"]]
 
     def policy(self, provenance: dict[str, Any]) -> Policy:
         top = self.config.top if self.evidence is None else None

@@ -15,7 +15,7 @@ from dada.config import SearchConfig
 from dada.engine import channels_last, plain_kernels
 from dada.models import without_noise
 from dada.policy.augment import augment, augment_stages
-from dada.policy.space import Draw
+from dada.policy.draw import Draw
 from dada.policy_search.hypergradient import (
     HYPERGRADIENTS,
     Cost,

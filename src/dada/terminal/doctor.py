@@ -170,7 +170,7 @@ def _triton() -> Finding:
     from dada.policy import Policy
 
     images_BCHW = torch.arange(4 * 3 * 16 * 16).view(4, 3, 16, 16).remainder(256).to(torch.uint8)
-    invert = Policy.uniform([[("Invert", 1.0, 0.5)]]).transform(seed=0)
+    invert = Policy.from_rows([[("Invert", 1.0, 0.5)]]).transform(seed=0)
     try:
         same = torch.equal(invert(images_BCHW.cuda()).cpu(), 255 - images_BCHW)
     except Exception as error:  # a compiler, a driver, a header that is missing: all kinds

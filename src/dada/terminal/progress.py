@@ -46,10 +46,9 @@ class RunProgress:
         self.console.print(line, highlight=False, markup=False)
 
     def begin(self, split: Split, command: str, settings: str) -> None:
-        self.say(f"{'data':8}{split.summary()}")
-        for note in split.notes:
-            self.say(f"{'note':8}{note}")
-        self.say(f"{command:8}{settings}")
+        lines = [("data", split.summary()), *(("note", note) for note in split.notes)]
+        for title, line in (*lines, (command, settings)):
+            self.say(f"{title:{max(6, len(command))}}  {line}")
         self.bars.start()
 
     def advance(self, doing: str, done: int, total: int, numbers: str) -> None:

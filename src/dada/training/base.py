@@ -67,9 +67,9 @@ def jitter_colours(
     uniform = ranks.uniform(b, 2 * len(JITTERED), device, generator)
     order_BK = uniform[:, : len(JITTERED)].argsort(dim=1)
     factor_BK = 1 + strength * (2 * uniform[:, len(JITTERED) :] - 1)
-    nowhere_BK2 = torch.zeros(b, len(JITTERED), 2, dtype=torch.float64, device=device)
+    unused_center_BK2 = torch.zeros(b, len(JITTERED), 2, dtype=torch.float64, device=device)
     chosen = tuple(ops.BY_NAME[name] for name in JITTERED)
-    return ops.run(chosen, images_BCHW, order_BK, factor_BK.double(), nowhere_BK2)
+    return ops.run(chosen, images_BCHW, order_BK, factor_BK.double(), unused_center_BK2)
 
 
 # Principal components of the colours of ImageNet's training images: (R, G, B), and their

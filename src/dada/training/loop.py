@@ -9,9 +9,8 @@ cutout. On a GPU the whole step is a CUDA graph; several trainings may share one
 from __future__ import annotations
 
 import copy
-import math
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
@@ -21,22 +20,19 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dada.config import TrainConfig
-from dada.data import Part, Split, batches, resized_crops
+from dada.data import Part, Split
 from dada.engine import ALONE, Captured, Ranks, kernels_for
 from dada.models import check_logits
 from dada.policy import Policy
 from dada.runlog import RunLog
-from dada.training.scores import Scores, judge_model
+from dada.training.epochs import Length, Metrics, OnEpoch, Turns, check_finite, run_epochs
+from dada.training.scores import Scores, evaluate
 from dada.training.state import TrainState
 
-SECONDS_BETWEEN_CHECKPOINTS = 20.0
 TRAININGS_ON_A_CARD, SMALL_SIDE = 3, 64  # more of them gain nothing (benchmarks/train.py)
 
-OnEpoch = Callable[[dict[str, Any], int], None]
 K = TypeVar("K")
 T = TypeVar("T")
-Turns = Generator[None, None, T]
-"""Something that stops after every step, to let others have a turn."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,27 +61,18 @@ class Job:
     on_epoch: OnEpoch | None = None
     graph: bool = True
     ranks: Ranks = ALONE
-    checkpoint_seconds: float = SECONDS_BETWEEN_CHECKPOINTS
+
+    @property
+    def length(self) -> Length:
+        return Length.of(self.config, len(self.split.train), self.ranks)
 
 
-def train(
-    split: Split,
-    model: nn.Module,
-    policy: Policy,
-    config: TrainConfig,
-    *,
-    seed: int,
-    device: torch.device,
-    **options: Any,
-) -> TrainResult:
-    """Train `model` on `split.train` under `policy`; `options` are the other fields of `Job`.
+def run_job(job: Job) -> TrainResult:
+    """Train a network under a policy.
 
     With `run`, a log and checkpoints are written, and a training that was killed continues from
     its last checkpoint.
     """
-    job = Job(
-        split=split, model=model, policy=policy, config=config, seed=seed, device=device, **options
-    )
     return next(result for _, result in train_many([job]))
 
 
@@ -93,26 +80,26 @@ def train_many(jobs: Sequence[Job], at_once: int = 1) -> Iterator[tuple[Job, Tra
     """Each job's result, in the order in which they end; `at_once` of them share the device.
 
     They take turns, a step each, on streams of their own: while the host launches one's step, the
-    card works on the others'. A job that is like one that has ended goes on in its place, with its
+    card works on the others'. A job that is like one that has ended runs in its slot, with its
     recorded step.
     """
-    waiting, free = list(jobs), list[Place]()
-    total = sum(Length.of(job).steps for job in jobs)
+    waiting, free = list(jobs), list[Slot]()
+    total = sum(job.length.steps for job in jobs)
 
-    def begun() -> Iterator[tuple[tuple[Job, Place], Turns[TrainResult]]]:
+    def begun() -> Iterator[tuple[tuple[Job, Slot], Turns[TrainResult]]]:
         while waiting:
             job = waiting.pop(0)
-            place = next((place for place in free if place.suits(job)), None)
-            if place is None:
-                place = Place(job)
+            slot = next((slot for slot in free if slot.suits(job)), None)
+            if slot is None:
+                slot = Slot(job)
             else:
-                free.remove(place)
-                place.take_over(job)
-            yield (job, place), _training(job, place, total)
+                free.remove(slot)
+                slot.restart_with(job)
+            yield (job, slot), _training(job, slot, total)
 
-    for (job, place), result in take_turns(begun(), at_once):
-        if any(place.suits(other) for other in waiting):
-            free.append(place)
+    for (job, slot), result in take_turns(begun(), at_once):
+        if any(slot.suits(other) for other in waiting):
+            free.append(slot)
             result = replace(result, model=copy.deepcopy(result.model))
         yield job, result
 
@@ -134,26 +121,7 @@ def take_turns(begun: Iterator[tuple[K, Turns[T]]], at_once: int) -> Iterator[tu
                 yield one[0], ended.value
 
 
-@dataclass(frozen=True)
-class Length:
-    """How long a training is. `batch` is that of all processes together."""
-
-    batch: int
-    steps_per_epoch: int
-    epochs: int
-
-    @classmethod
-    def of(cls, job: Job) -> Length:
-        images = len(job.split.train)
-        batch = job.ranks.share(job.config.batch_size, images) * job.ranks.world
-        return cls(batch, images // batch, job.config.epochs_for(images // batch))
-
-    @property
-    def steps(self) -> int:
-        return self.epochs * self.steps_per_epoch
-
-
-class Place:
+class Slot:
     """A network on the device and its step, which is recorded once for many trainings."""
 
     def __init__(self, job: Job) -> None:
@@ -184,17 +152,17 @@ class Place:
             and job.split is here.split
             and (job.config, job.device, job.graph) == (here.config, here.device, here.graph)
             and job.ranks is here.ranks
-            and self.state.can_begin_again(job.model, job.policy)
+            and self.state.can_restart_with(job.model, job.policy)
         )
 
-    def take_over(self, job: Job) -> None:
+    def restart_with(self, job: Job) -> None:
         self.job = job
-        self.state.begin_again(job.model, job.policy, job.seed)
+        self.state.restart_with(job.model, job.policy, job.seed)
 
-    def go_on_under(self, policy: Policy) -> None:
+    def switch_policy(self, policy: Policy) -> None:
         """Another policy from the next step on, of the same space or another."""
         space = self.state.space
-        self.state.use(policy)
+        self.state.switch_policy(policy)
         if self.state.space is not space:
             self.step = self._step()  # the recorded one has the operations of the other space
 
@@ -204,12 +172,12 @@ class Place:
         `steps_of_all` that this process will make say whether compiling kernels will pay.
         """
         state, ranks, part = self.state, self.job.ranks, self.split.train
-        batch = Length.of(self.job).batch
+        batch = self.job.length.batch
         losses = []
         with state.lane:
             order_N = torch.randperm(len(part), generator=state.order)
             whole = order_N[: len(rates_T) * batch].view(-1, batch)
-            reader = _read(state, part, [ranks.mine(index_B) for index_B in whole])
+            reader = state.batches(part, [ranks.mine(index_B) for index_B in whole])
         for rate in rates_T:
             with state.lane, kernels_for(steps_of_all):
                 images, labels = next(reader)
@@ -218,12 +186,12 @@ class Place:
         with state.lane:
             return float(ranks.gather(torch.stack(losses)).mean())
 
-    def judged_on(self, part: Part) -> Scores:
+    def evaluate(self, part: Part) -> Scores:
         state = self.state
         with state.lane:
             state.agree_on_statistics()
-            return judge_model(
-                state.judged,
+            return evaluate(
+                state.evaluated,
                 state.normalise,
                 part.to(self.job.device),
                 self.split.num_classes,
@@ -256,92 +224,35 @@ def train_step(state: TrainState, images_BCHW: Tensor, labels_B: Tensor, lr: Ten
     return loss.detach()
 
 
-def learning_rates_T(config: TrainConfig, epochs: int, steps_per_epoch: int) -> Tensor:
-    """The learning rate of every step."""
-    total = epochs * steps_per_epoch
-    warm = min(config.warmup_epochs * steps_per_epoch, total / 2)
-    rates = []
-    for step in range(total):
-        peak = config.lr * config.warmup_factor
-        if step < warm:
-            rates.append(config.lr + (peak - config.lr) * step / warm)
-        elif config.schedule == "step":
-            passed = sum(step >= milestone * total for milestone in config.milestones)
-            rates.append(peak * 0.1**passed)
-        else:
-            done = (step - warm) / (total - warm)
-            rates.append(peak * 0.5 * (1 + math.cos(math.pi * done)))
-    return torch.tensor(rates)
-
-
 def try_step(job: Job) -> None:
     """One step of a copy, to see whether there is room for it."""
     job = replace(job, model=copy.deepcopy(job.model), graph=False)
-    steps = _training(job, Place(job), 1)
+    steps = _training(job, Slot(job), 1)
     next(steps)
     steps.close()
 
 
-def _training(job: Job, place: Place, steps_of_all: int) -> Turns[TrainResult]:
-    """The loop of one training."""
-    config, ranks, state = job.config, job.ranks, place.state
+def _training(job: Job, slot: Slot, steps_of_all: int) -> Turns[TrainResult]:
+    """One training, and the scores at its end."""
     start = time.perf_counter()
     judge = job.judge or job.split.test or job.split.val
     assert judge is not None, "the caller splits off what a training is judged on"
-    length = Length.of(job)
-    epochs = length.epochs
-    saved = ranks.same(job.run.restore() if job.run is not None else None)
-    history: list[dict[str, Any]] = []
-    first = 0
-    if saved is not None:
-        state.restore(saved)
-        history, first = list(saved["history"]), saved["epoch"]
-    before = sum(entry["seconds"] for entry in history)
-    rates_T = learning_rates_T(config, epochs, length.steps_per_epoch).to(job.device)
-    rates_ES = rates_T.view(epochs, length.steps_per_epoch)
-    written = time.perf_counter()
-    for epoch in range(first, epochs):
-        begun = time.perf_counter()
-        loss = yield from place.epoch(rates_ES[epoch], steps_of_all)
-        _check_finite("training loss", loss, epoch + 1, config)
-        metrics = {
-            "epoch": epoch + 1,
-            "loss": loss,
-            "seconds": round(time.perf_counter() - begun, 3),
-        }
-        history.append(metrics)
-        if job.run is not None:
-            job.run.log(**metrics)
-            now = time.perf_counter()
-            if now - written >= job.checkpoint_seconds or epoch + 1 == epochs:
-                job.run.checkpoint(state.checkpoint(epoch + 1, history))
-                written = now
-        if job.on_epoch is not None:
-            job.on_epoch(metrics, epochs)
-    scores = place.judged_on(judge)
+    length = job.length
+
+    def epoch(number: int, rates_S: Tensor) -> Turns[Metrics]:
+        loss = yield from slot.epoch(rates_S, steps_of_all)
+        return {"loss": loss}
+
+    rates_ES = length.rates_ES(job.config)
+    ran = yield from run_epochs(slot.state, rates_ES, epoch, run=job.run, on_epoch=job.on_epoch)
+    scores = slot.evaluate(judge)
     # The last step's weights enter no training loss, but they are what is judged.
-    _check_finite("loss of the trained network", scores.loss, epochs, config)
-    seen = sum(entry["seconds"] for entry in history)
+    check_finite("loss of the trained network", scores.loss, length.epochs, job.config.lr)
+    steps_took = sum(entry["seconds"] for entry in ran.history)
     return TrainResult(
         scores=scores,
-        history=history,
-        seconds=before + time.perf_counter() - start,
-        images_per_second=length.steps * length.batch / max(seen, 1e-9),
-        model=state.judged,
+        history=ran.history,
+        seconds=ran.seconds_before + time.perf_counter() - start,
+        images_per_second=length.steps * length.batch / max(steps_took, 1e-9),
+        model=slot.state.evaluated,
     )
-
-
-def _check_finite(what: str, loss: float, epoch: int, config: TrainConfig) -> None:
-    if not math.isfinite(loss):
-        raise ValueError(
-            f"the {what} became {loss} in epoch {epoch}; lower `lr` (now {config.lr:g}) "
-            "or look for broken images"
-        )
-
-
-def _read(
-    state: TrainState, part: Part, index_batches: Sequence[Tensor]
-) -> Iterator[tuple[Tensor, Tensor]]:
-    if state.config.base.resized_crop:
-        return resized_crops(part, index_batches, state.order, state.ranks)
-    return batches(part, index_batches)

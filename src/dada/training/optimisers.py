@@ -59,7 +59,7 @@ class SGD:
         torch._foreach_add_(step, velocity, alpha=self.momentum)
         torch._foreach_add_(weights, step, alpha=-float(lr))
 
-    def begin_again(self) -> None:
+    def reset(self) -> None:
         torch._foreach_zero_(self.velocity)
 
     def state_dict(self) -> dict[str, Any]:

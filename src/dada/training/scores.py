@@ -35,7 +35,7 @@ class Scores:
 
 
 @torch.no_grad()
-def judge_model(
+def evaluate(
     model: nn.Module,
     normalise: nn.Module,
     part: Part,

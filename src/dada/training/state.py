@@ -1,27 +1,84 @@
-"""Everything that changes during a training, and so everything a checkpoint must hold."""
+"""Everything that changes during a run, and so everything a checkpoint must hold."""
 
 from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from dada.config import TrainConfig
-from dada.data import Split
+from dada.config import SearchConfig, TrainConfig
+from dada.data import Batch, Part, Split, batches, resized_crops
 from dada.engine import Lane, Precision, Ranks, channels_last, generator_on
 from dada.policy import Policy
 from dada.policy.augment import Normalise, PolicyTables
 from dada.policy.space import SPACES
 from dada.training.base import before_policy, cover_square
-from dada.training.optimisers import SGD
+from dada.training.optimisers import SGD, Adam
 
 
-class TrainState(nn.Module):
+class RunState(nn.Module):
+    """What a search and a training hold alike, and how it goes into a checkpoint and back."""
+
+    config: SearchConfig | TrainConfig
+    model: nn.Module
+
+    def __init__(
+        self,
+        split: Split,
+        config: SearchConfig | TrainConfig,
+        seed: int,
+        device: torch.device,
+        ranks: Ranks,
+    ) -> None:
+        super().__init__()
+        self.config, self.device, self.ranks = config, device, ranks
+        self.num_classes = split.num_classes
+        self.precision = Precision.of(config.precision, device)
+        elements = config.batch_size * split.channels * math.prod(split.image_size)
+        self.lane = Lane(device, self.precision, seed, elements)
+        self.order = generator_on(torch.device("cpu"), seed)  # which images, in which order
+        self.noise = generator_on(device, seed + 1)  # everything drawn on the device
+
+    @property
+    def optimizers(self) -> dict[str, SGD | Adam]:
+        """Each under its name in a checkpoint."""
+        raise NotImplementedError
+
+    def batches(self, part: Part, index: Sequence[Tensor]) -> Iterator[Batch]:
+        """The images of every batch, cut at random where the base asks for it."""
+        if self.config.base.resized_crop:
+            return resized_crops(part, index, self.order, self.ranks)
+        return batches(part, index)
+
+    def checkpoint(self, epoch: int, history: list[dict[str, Any]]) -> dict[str, Any]:
+        return {
+            "epoch": epoch,
+            "history": history,
+            "modules": self.state_dict(),
+            **{name: optimizer.state_dict() for name, optimizer in self.optimizers.items()},
+            "generators": [self.order.get_state(), self.noise.get_state()],
+            "global_generators": self.lane.random,
+        }
+
+    def restore(self, saved: dict[str, Any]) -> None:
+        """To be called between two turns."""
+        with self.lane:
+            self.load_state_dict(saved["modules"])
+            for name, optimizer in self.optimizers.items():
+                optimizer.load_state_dict(saved[name])
+        for generator, position in zip((self.order, self.noise), saved["generators"], strict=True):
+            generator.set_state(position.cpu())
+        self.lane.random = [position.cpu() for position in saved["global_generators"]]
+
+
+class TrainState(RunState):
     """The network, its averaged twin if asked for, the optimiser, and the random generators."""
+
+    config: TrainConfig
 
     def __init__(
         self,
@@ -33,14 +90,10 @@ class TrainState(nn.Module):
         device: torch.device,
         ranks: Ranks,
     ) -> None:
-        super().__init__()
-        self.config, self.device, self.ranks = config, device, ranks
-        self.precision = Precision.of(config.precision, device)
-        elements = config.batch_size * split.channels * math.prod(split.image_size)
-        self.lane = Lane(device, self.precision, seed, elements)
+        super().__init__(split, config, seed, device, ranks)
         with self.lane:
             self.normalise = Normalise(*split.mean_std()).to(device)
-            self.model: nn.Module = channels_last(model.to(device), device).train()
+            self.model = channels_last(model.to(device), device).train()
             if ranks.world > 1:  # a network of a user's own may begin elsewhere in every process
                 mine = {name: tensor.cpu() for name, tensor in self.model.state_dict().items()}
                 self.model.load_state_dict(ranks.same(mine))
@@ -53,10 +106,12 @@ class TrainState(nn.Module):
         self.called: Callable[[Tensor], Tensor] = self.model.__call__
         if config.compile:
             self.called = torch.compile(self.model.forward)
-        self.order = generator_on(torch.device("cpu"), seed)  # which images, in which order
-        self.noise = generator_on(device, seed + 1)  # everything drawn on the device
 
-    def can_begin_again(self, model: nn.Module, policy: Policy) -> bool:
+    @property
+    def optimizers(self) -> dict[str, SGD | Adam]:
+        return {"optimizer": self.optimizer}
+
+    def can_restart_with(self, model: nn.Module, policy: Policy) -> bool:
         """Whether another network and policy can go where these are: all shapes are the same."""
         if policy.space != self.space.name:
             return False
@@ -67,20 +122,20 @@ class TrainState(nn.Module):
             and _shapes(model) == _shapes(self.model)
         )
 
-    def begin_again(self, model: nn.Module, policy: Policy, seed: int) -> None:
+    def restart_with(self, model: nn.Module, policy: Policy, seed: int) -> None:
         """As a new state would begin, in the same places, so that a recorded step stays valid."""
-        self.lane.begin_again(seed)
+        self.lane.reseed(seed)
         with self.lane:
             self.model.load_state_dict(model.state_dict())
             self.model.train()
             if self.average is not None:
                 self.average.load_state_dict(self.model.state_dict())
             self.tables.replace_(PolicyTables.of(policy, self.space, self.device))
-            self.optimizer.begin_again()
+            self.optimizer.reset()
         self.order.manual_seed(seed)
         self.noise.manual_seed(seed + 1)
 
-    def use(self, policy: Policy) -> None:
+    def switch_policy(self, policy: Policy) -> None:
         """Go on under another policy, which should not be longer; the random numbers stay."""
         rows, longest = self.tables.op_index_NK.shape
         with self.lane:
@@ -91,7 +146,7 @@ class TrainState(nn.Module):
             self.tables.replace_(tables)
 
     @property
-    def judged(self) -> nn.Module:
+    def evaluated(self) -> nn.Module:
         return self.model if self.average is None else self.average
 
     def augmented(self, images_BCHW: Tensor) -> Tensor:
@@ -117,26 +172,7 @@ class TrainState(nn.Module):
 
     def agree_on_statistics(self) -> None:
         """BatchNorm's statistics are of each process's own images: the mean is judged."""
-        self.ranks.average_([b for b in self.judged.buffers() if b.is_floating_point()])
-
-    def checkpoint(self, epoch: int, history: list[dict[str, Any]]) -> dict[str, Any]:
-        return {
-            "epoch": epoch,
-            "history": history,
-            "modules": self.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
-            "generators": [self.order.get_state(), self.noise.get_state()],
-            "global_generators": self.lane.random,
-        }
-
-    def restore(self, saved: dict[str, Any]) -> None:
-        """To be called between two turns."""
-        with self.lane:
-            self.load_state_dict(saved["modules"])
-            self.optimizer.load_state_dict(saved["optimizer"])
-        for generator, position in zip((self.order, self.noise), saved["generators"], strict=True):
-            generator.set_state(position.cpu())
-        self.lane.random = [position.cpu() for position in saved["global_generators"]]
+        self.ranks.average_([b for b in self.evaluated.buffers() if b.is_floating_point()])
 
 
 def _shapes(model: nn.Module) -> dict[str, tuple[torch.Size, torch.dtype]]:

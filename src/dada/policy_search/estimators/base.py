@@ -15,7 +15,7 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from dada.policy.space import Draw, policy_free_noise
+from dada.policy.draw import Draw, policy_free_noise
 from dada.policy_search.estimators.draws import (
     Noise,
     exponential,

@@ -34,7 +34,7 @@ from dada.policy_search.lookahead.runs import BranchedRuns
 from dada.policy_search.lookahead.scoring import choose_policy, score_operations
 from dada.policy_search.lookahead.shapes import policies_of, shapes_for
 from dada.policy_search.lookahead.stand_in import StandIn
-from dada.policy_search.measure import SearchResult as Measured
+from dada.policy_search.measuring import Measured
 
 __all__ = ["LookedAhead", "OnRun", "look_ahead", "with_fewer_steps"]
 
@@ -111,7 +111,7 @@ def _with_facts(policy: Policy, facts: dict[str, Any] | None) -> Policy:
 def single_operations(space: SearchSpace) -> dict[str, Policy]:
     """The arms of the first round: every operation alone, at any magnitude, half of the time."""
     return {
-        op.name: Policy.uniform([[(op.name, 0.5, (0.0, 1.0))]], space.name, name=op.name)
+        op.name: Policy.from_rows([[(op.name, 0.5, (0.0, 1.0))]], space.name, name=op.name)
         for op in space.ops
     }
 

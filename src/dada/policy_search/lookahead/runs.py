@@ -29,15 +29,8 @@ from dada.policy_search.job import SearchJob
 from dada.policy_search.lookahead.scoring import ArmLosses
 from dada.policy_search.lookahead.stand_in import StandIn
 from dada.runlog import RunLog
-from dada.training.loop import (
-    Job,
-    Length,
-    Place,
-    Turns,
-    at_once_for,
-    learning_rates_T,
-    take_turns,
-)
+from dada.training.epochs import Turns
+from dada.training.loop import Job, Slot, at_once_for, take_turns
 from dada.training.scores import Scores
 from dada.trials.cost import forward_operations, training_seconds
 from dada.trials.short import seed_of, shorten
@@ -53,12 +46,12 @@ class BranchedRun:
 
     @property
     def shared_epochs(self) -> int:
-        epochs = Length.of(self.job).epochs
+        epochs = self.job.length.epochs
         return epochs - max(1, round(self.repeated * epochs))
 
     @property
     def steps(self) -> int:
-        length = Length.of(self.job)
+        length = self.job.length
         repeated = len(self.arms) * (length.epochs - self.shared_epochs)
         return (self.shared_epochs + repeated) * length.steps_per_epoch
 
@@ -74,22 +67,21 @@ def run_branches(
 def _branches(run: BranchedRun, steps_of_all: int) -> Turns[dict[str, Scores]]:
     job = run.job
     assert job.split.val is not None
-    length, place = Length.of(job), Place(job)
-    state = place.state
-    rates_T = learning_rates_T(job.config, length.epochs, length.steps_per_epoch).to(job.device)
-    rates_ES = rates_T.view(length.epochs, length.steps_per_epoch)
+    slot = Slot(job)
+    state = slot.state
+    rates_ES = job.length.rates_ES(job.config).to(job.device)
     for rates_S in rates_ES[: run.shared_epochs]:
-        yield from place.epoch(rates_S, steps_of_all)
+        yield from slot.epoch(rates_S, steps_of_all)
     with state.lane:
         middle = _copied(state.checkpoint(run.shared_epochs, []))
     scores = {}
     for name, arm in run.arms.items():
         state.restore(middle)
         state.model.train()
-        place.go_on_under(arm)
+        slot.switch_policy(arm)
         for rates_S in rates_ES[run.shared_epochs :]:
-            yield from place.epoch(rates_S, steps_of_all)
-        scores[name] = place.judged_on(job.split.val)
+            yield from slot.epoch(rates_S, steps_of_all)
+        scores[name] = slot.evaluate(job.split.val)
         if not math.isfinite(scores[name].loss):
             raise ValueError(
                 f"looking ahead, the validation loss with {name} became {scores[name].loss}; "
@@ -195,7 +187,7 @@ class BranchedRuns:
         job = run.job
         operations = forward_operations(job.model, (job.split.channels, *job.split.image_size))
         whole = training_seconds(job.split, job.config, operations, job.device.type)
-        each = whole * run.steps / Length.of(job).steps
+        each = whole * run.steps / job.length.steps
         pairs = max(1, round(seconds / (2 * each))) if each <= seconds else 0
         return min(self.settings.most_runs, 2 * pairs)
 

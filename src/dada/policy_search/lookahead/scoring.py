@@ -13,7 +13,7 @@ from torch import Tensor
 
 from dada.policy import Policy
 from dada.policy_search.evidence import LARGEST_SCORE, SCALE_IN_ERRORS, beyond_noise, bounded
-from dada.policy_search.measure import SearchResult as Measured
+from dada.policy_search.measuring import Measured
 
 PRIOR_DEGREES = 4.0  # how many runs the typical error of all arms counts for
 

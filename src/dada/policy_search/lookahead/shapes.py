@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from dada.policy import Magnitude, Policy, PolicyOp, SubPolicy
 from dada.policy.space import SPACES, SearchSpace
-from dada.policy_search.measure import SearchResult as Measured
+from dada.policy_search.measuring import Measured
 
 ANY, MIDDLE = (0.0, 1.0), 0.5
 USUAL_SPACE = "paper"  # it alone may be left: others have been asked for

@@ -38,4 +38,4 @@ def _within(policy: Policy, allowed: set[str]) -> Policy | None:
         return None
     name = f"{policy.provenance['name']} without {', '.join(sorted(outside))}"
     steps = [[(step.op, step.probability, step.magnitude) for step in row] for row in rows]
-    return Policy.uniform(steps, policy.space, name=name)
+    return Policy.from_rows(steps, policy.space, name=name)

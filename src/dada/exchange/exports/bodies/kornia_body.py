@@ -10,6 +10,7 @@ from torch import Tensor
 from dada.exchange.exports.kernels import KERNELS
 from dada.ops.batch import to_uint8
 from dada.ops.geometric import Affine, forward_matrix, warp
+from dada.policy.draw import draw_batch
 
 # (weight, [(operation, probability, ranges), ...]): one sub-policy is drawn for every image; of the
 # ranges one is taken, and a value drawn between its ends.
@@ -28,10 +29,10 @@ class DadaPolicy(GeometricAugmentationBase2D):
         rows = []
         for _, steps in SUBPOLICIES:
             row = [
-                [NAMES.index(name), probability, len(ranges), *ranges[0], *ranges[-1]]
+                [probability, NAMES.index(name), len(ranges), *ranges[0], *ranges[-1]]
                 for name, probability, ranges in steps
             ]
-            rows.append(row + [[NOTHING, 0.0, 1, 0.0, 0.0, 0.0, 0.0]] * (longest - len(row)))
+            rows.append(row + [[0.0, NOTHING, 1, 0.0, 0.0, 0.0, 0.0]] * (longest - len(row)))
         weights = [weight for weight, _ in SUBPOLICIES]
         self.cumulative_N = torch.tensor(weights, dtype=torch.float64).cumsum(0)
         self.rows_NK7 = torch.tensor(rows, dtype=torch.float64).view(len(rows), longest, 7)
@@ -40,19 +41,19 @@ class DadaPolicy(GeometricAugmentationBase2D):
         """A draw for every image: the operations, their values and Cutout's centres in 0..1."""
         b, (n, k) = int(batch_shape[0]), self.rows_NK7.shape[:2]
         numbers_BK5 = torch.rand(b, k, 5, dtype=torch.float64)
-        fires, which, between, *center = numbers_BK5.unbind(-1)
+        which, between, *center = numbers_BK5[..., 1:].unbind(-1)
         if not n:
             op_BK = torch.full((b, k), NOTHING)
             value_BK = torch.zeros(b, k, dtype=torch.float64)
         else:
             position_B = torch.rand(b, dtype=torch.float64) * self.cumulative_N[-1]
-            chosen_B = torch.searchsorted(self.cumulative_N, position_B, right=True)
-            row_BK7 = self.rows_NK7[chosen_B.clamp(max=n - 1)]
-            op_BK, probability, count = row_BK7[..., 0].long(), row_BK7[..., 1], row_BK7[..., 2]
-            first = (which * count < 1).unsqueeze(-1)
+            _, fires_BK, row_BK7 = draw_batch(
+                position_B, numbers_BK5, self.cumulative_N, self.rows_NK7
+            )
+            first = (which * row_BK7[..., 2] < 1).unsqueeze(-1)
             start, end = torch.where(first, row_BK7[..., 3:5], row_BK7[..., 5:7]).unbind(-1)
             value_BK = start + between * (end - start)
-            op_BK = torch.where(fires < probability, op_BK, NOTHING)
+            op_BK = torch.where(fires_BK, row_BK7[..., 1].long(), NOTHING)
         return {"op": op_BK, "value": value_BK, "center": torch.stack(center, -1)}
 
     def compute_transformation(

@@ -1,7 +1,6 @@
 # Letters: B images, C channels, H height, W width.
 from __future__ import annotations
 
-from bisect import bisect_right
 from itertools import accumulate
 from typing import Any
 
@@ -15,6 +14,7 @@ from dada.exchange.exports.kernels import KERNELS
 from dada.ops.batch import to_uint8
 from dada.ops.geometric import Affine
 from dada.ops.pillow import CALLS
+from dada.policy.draw import draw_one
 from dada.policy.transform import BOX_FORMATS, _move_mask, _move_points
 
 # (weight, [(operation, probability, ranges), ...]): one sub-policy is drawn for every image; of the
@@ -31,21 +31,20 @@ class DadaPolicy(v2.Transform):
     def __init__(self) -> None:
         super().__init__()
         self.cumulative = list(accumulate(weight for weight, _ in SUBPOLICIES))
+        self.subpolicies = [steps for _, steps in SUBPOLICIES]
 
     def draw(self) -> list[Step]:
         """What is done to one image."""
         if not SUBPOLICIES:
             return []
-        longest = max(len(steps) for _, steps in SUBPOLICIES)
+        longest = max(map(len, self.subpolicies))
         position, *numbers = torch.rand(1 + 5 * longest).tolist()
-        chosen = bisect_right(self.cumulative, position * self.cumulative[-1])
-        _, steps = SUBPOLICIES[min(chosen, len(SUBPOLICIES) - 1)]
+        position *= self.cumulative[-1]
         done = []
-        for i, (name, probability, ranges) in enumerate(steps):
-            fires, which, between, x, y = numbers[5 * i : 5 * i + 5]
-            if fires < probability:
-                start, end = ranges[int(which * len(ranges))]
-                done.append((name, start + between * (end - start), (x, y)))
+        fired = draw_one(position, numbers, self.cumulative, self.subpolicies)
+        for (name, _, ranges), (which, between, x, y) in fired:
+            start, end = ranges[int(which * len(ranges))]
+            done.append((name, start + between * (end - start), (x, y)))
         return done
 
     def make_params(self, flat_inputs: list[Any]) -> dict[str, Any]:

@@ -1,0 +1,132 @@
+"""The loop of search and training: epochs, learning rates, the log, checkpoints.
+
+Letters: T steps of a run, E epochs, S steps of an epoch.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from dada.config import SearchConfig, TrainConfig
+from dada.engine import Ranks
+from dada.runlog import RunLog
+from dada.training.state import RunState
+
+T = TypeVar("T")
+Turns = Generator[None, None, T]
+"""Something that stops now and then, a training after every step, to let others have a turn."""
+
+Metrics = dict[str, Any]  # what an epoch measured
+OnEpoch = Callable[[Metrics, int], None]  # is told of every epoch, and how many there are
+NUMBERS = {"loss": "training loss", "entropy": "policy's entropy"}  # metrics that must be finite
+
+
+@dataclass(frozen=True)
+class Length:
+    """How long a run is. `batch` is that of all processes together."""
+
+    batch: int
+    steps_per_epoch: int
+    epochs: int
+
+    @classmethod
+    def of(cls, config: SearchConfig | TrainConfig, images: int, ranks: Ranks) -> Length:
+        batch = ranks.share(config.batch_size, images) * ranks.world
+        return cls(batch, images // batch, config.epochs_for(images // batch))
+
+    @property
+    def steps(self) -> int:
+        return self.epochs * self.steps_per_epoch
+
+    def rates_ES(self, schedule: TrainConfig) -> Tensor:
+        """The learning rate of every step, a row for each epoch."""
+        rates_T = learning_rates_T(schedule, self.epochs, self.steps_per_epoch)
+        return rates_T.view(self.epochs, self.steps_per_epoch)
+
+
+def learning_rates_T(config: TrainConfig, epochs: int, steps_per_epoch: int) -> Tensor:
+    """The learning rate of every step."""
+    total = epochs * steps_per_epoch
+    warm = min(config.warmup_epochs * steps_per_epoch, total / 2)
+    rates = []
+    for step in range(total):
+        peak = config.lr * config.warmup_factor
+        if step < warm:
+            rates.append(config.lr + (peak - config.lr) * step / warm)
+        elif config.schedule == "step":
+            passed = sum(step >= milestone * total for milestone in config.milestones)
+            rates.append(peak * 0.1**passed)
+        else:
+            done = (step - warm) / (total - warm)
+            rates.append(peak * 0.5 * (1 + math.cos(math.pi * done)))
+    return torch.tensor(rates)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ran:
+    """What a run measured, one entry per epoch, and for how long it ran before it was resumed."""
+
+    history: list[Metrics]
+    seconds_before: float
+
+
+def run_epochs(
+    state: RunState,
+    rates_ES: Tensor,
+    epoch: Callable[[int, Tensor], Turns[Metrics]],
+    *,
+    run: RunLog | None,
+    on_epoch: OnEpoch | None,
+) -> Turns[Ran]:
+    """All epochs of a run, or those that are left of one that was interrupted.
+
+    `epoch(number, rates_S)` does all steps of an epoch, at these learning rates. With `run`, every
+    epoch is logged, and a checkpoint written as often as costs little.
+    """
+    saved = state.ranks.same(run.restore() if run is not None else None)
+    history: list[Metrics] = []
+    if saved is not None:
+        state.restore(saved)
+        history = list(saved["history"])
+    seconds_before = sum(entry["seconds"] for entry in history)
+    rates_ES = rates_ES.to(state.device)
+    epochs, lr = len(rates_ES), state.config.lr
+    for number in range(len(history), epochs):
+        begun = time.perf_counter()
+        measured = yield from epoch(number, rates_ES[number])
+        for name, words in NUMBERS.items():
+            check_finite(words, measured.get(name, 0.0), number + 1, lr)
+        seconds = round(time.perf_counter() - begun, 3)
+        history.append({"epoch": number + 1, **measured, "seconds": seconds})
+        if run is not None:
+            run.log(**history[-1])
+            if run.wants_checkpoint or number + 1 == epochs:
+                run.checkpoint(state.checkpoint(number + 1, history))
+        if on_epoch is not None:
+            on_epoch(history[-1], epochs)
+    return Ran(history=history, seconds_before=seconds_before)
+
+
+def check_finite(what: str, number: float, epoch: int, lr: float) -> None:
+    if not math.isfinite(number):
+        raise ValueError(
+            f"the {what} became {number} in epoch {epoch}; lower `lr` (now {lr:g}) "
+            "or look for broken images"
+        )
+
+
+def exhaust(turns: Turns[T]) -> T:
+    """What it returns, for one that shares the device with nobody."""
+    while True:
+        try:
+            next(turns)
+        except StopIteration as ended:
+            result: T = ended.value
+            return result
