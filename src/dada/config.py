@@ -276,7 +276,7 @@ class VerifyConfig:
 
     def __post_init__(self) -> None:
         if not 0 <= self.seconds < math.inf:
-            raise ValueError(f"verify_budget should be 0 or more seconds, got {self.seconds:g}")
+            raise ValueError(f"`verify_budget` should be 0 or more seconds, got {self.seconds:g}")
 
 
 # On a CPU a verification would take as long as the search again, so there one has to ask for it.
