@@ -192,7 +192,7 @@ def test_a_finished_run_is_left_as_it_is(tmp_path):
     assert again.policy == first.policy and again.out == run
     assert again.seconds == pytest.approx(first.seconds, abs=0.01)
     assert [entry["epoch"] for entry in again.history] == [1, 2, 3, 4]
-    with pytest.raises(ValueError, match="run exists; pass --resume to continue it or choose"):
+    with pytest.raises(ValueError, match="run exists; pass `resume=True` to continue it or choose"):
         quick_search(out=run)
 
 
@@ -230,7 +230,7 @@ def test_other_data_is_not_resumed(tmp_path):
 def test_an_existing_directory_is_not_written_to(tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "mine.txt").write_text("precious")
-    for resume, says in ((False, "exists; pass --resume"), (True, "holds no run")):
+    for resume, says in ((False, "exists; pass `resume=True`"), (True, "holds no run")):
         with pytest.raises(ValueError, match=says):
             quick_search(out=tmp_path / "run", resume=resume)
     assert [file.name for file in (tmp_path / "run").iterdir()] == ["mine.txt"]
@@ -343,16 +343,19 @@ MISTAKES = [
     ("good.npz --model networks:wrong", "model 'networks:wrong': its output must have shape"),
     ("good.npz --model networks:number", "model 'networks:number': it must return a torch.nn.Mod"),
     ("good.npz --model nope", "model 'nope': no such model; known are small,"),
-    ("good.npz --preset best", "preset should be one of dada, paper, got 'best'"),
-    ("good.npz --estimator nes", "estimator should be one of gumbel, relax, reinforce, rloo, got"),
+    ("good.npz --preset best", "--preset should be one of dada, paper, got 'best'"),
+    (
+        "good.npz --estimator nes",
+        "--estimator should be one of gumbel, relax, reinforce, rloo",
+    ),
     ("good.npz --preset paper --estimator rloo", "estimator 'rloo' compares the views"),
     ("good.npz --magnitudes pathwise", "magnitudes 'pathwise' need update 'adam'"),
     ("good.npz --device abacus", "device 'abacus' is not known; use auto, cpu or cuda"),
     ("good.npz --exclude Invert,Blur", "unknown op 'Blur'; the ops of space 'paper' are ShearX,"),
-    ("good.npz --epochs 0", "epochs should be positive, got 0"),
+    ("good.npz --epochs 0", "--epochs should be positive, got 0"),
     (
         f"good.npz --seed {10**25}",
-        "seed should be smaller than 2^62, got 1000000000000000000000000",
+        "--seed should be smaller than 2^62, got 1000000000000000000000000",
     ),
     ("good.npz --out taken", "taken exists; pass --resume to continue it or choose another --out"),
     ("good.npz --out taken --resume", "taken is not empty and holds no run"),
@@ -494,10 +497,10 @@ def test_the_default_preset_is_verified_on_a_card_and_the_papers_search_never(mo
 
 def test_a_budget_is_not_for_several_processes_nor_negative(monkeypatch):
     for budget in (-1, math.nan, math.inf):
-        with pytest.raises(ValueError, match="verify_budget should be 0 or more"):
+        with pytest.raises(ValueError, match="`verify_budget` should be 0 or more"):
             dada.search(verify_budget=budget)
     monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(ValueError, match="--verify-budget is for one process"):
+    with pytest.raises(ValueError, match="`verify_budget` is for one process"):
         dada.search(verify_budget=10)
 
 

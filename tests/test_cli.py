@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
 import subprocess
 import sys
+from collections.abc import Hashable
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
 import pytest
+import typer
 from PIL import Image
 
 import dada
 from dada.policy import Policy
 from dada.terminal.commands import app, main
+from dada.terminal.errors import in_flags
+from dada.terminal.options import RunOptions
 
 SOURCE = Path(__file__).parents[1] / "src"
 PUBLISHED = [
@@ -106,6 +112,79 @@ def test_the_help_of_every_command_has_an_example(command, name):
         assert re.search(rf"Example: dada {name}\b", ESCAPE.sub("", out))
 
 
+def test_search_comes_first(command):
+    assert command_names()[:3] == ["search", "train", "compare"]
+
+
+def parameters(name: str) -> dict[str, typer.core.TyperOption]:
+    return {p.name: p for p in typer.main.get_command(app).commands[name].params}
+
+
+def test_search_train_and_compare_share_their_options():
+    shared = [field.name for field in fields(RunOptions)]
+    assert len(shared) == 13
+    first, *others = (parameters(name) for name in ("search", "train", "compare"))
+    for name in shared:
+        for other in others:
+            for what in ("opts", "secondary_opts", "help", "default"):
+                assert getattr(first[name], what) == getattr(other[name], what)
+
+
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [
+        ("search", {"train_data": "cifar10:data", "seed": 4}),
+        ("train", {"data": "cifar10:data", "policy": "none", "seed": 4}),
+        ("compare", {"data": "cifar10:data", "seeds": range(4, 7)}),
+    ],
+)
+def test_what_is_typed_is_what_is_asked_for(command, monkeypatch, name, given):
+    asked = {}
+
+    def called(*positional, **named):
+        names = inspect.signature(real).parameters
+        asked.update(zip(names, positional, strict=False), **named)
+        raise ValueError("seen enough")
+
+    real = getattr(dada, name)
+    monkeypatch.setattr(dada, name, called)
+    line = "--model small --recipe r --image-size 9 --epochs 2 --batch-size auto --lr 0.5"
+    line += " --precision fp32 --seed 4 --device cpu --no-graph --resume"
+    assert command(name, "cifar10:data", *line.split())[0] == 2
+    shared = {
+        **{"model": "small", "recipe": "r", "image_size": 9, "epochs": 2, "batch_size": "auto"},
+        **{"lr": 0.5, "precision": "fp32", "device": "cpu", "graph": False, "resume": True},
+        "out": Path("runs") / f"{name}-cifar10-data",
+    }
+    assert (
+        shared.items() | given.items()
+        <= {key: value for key, value in asked.items() if isinstance(value, Hashable)}.items()
+    )
+    assert callable(asked["on_start"])
+    assert callable(asked["on_trial" if name == "compare" else "on_epoch"])
+    assert ("seed" in asked) == (name != "compare")
+    assert asked.get("policies") in (None, ["uniform", "trivialaugment", "cutout", "none"])
+
+
+def test_operations_to_leave_out_are_a_list(command, monkeypatch):
+    asked = []
+
+    def called(*_, exclude, **__):
+        asked.append(exclude)
+        raise ValueError("seen enough")
+
+    monkeypatch.setattr(dada, "search", called)
+    for words in ((), ("--exclude", "Invert, Solarize"), ("--exclude", "")):
+        command("search", *words)
+    assert asked == [None, ("Invert", "Solarize"), None]
+
+
+@pytest.mark.parametrize("size", ["0.5", "-1", "many", "Auto"])
+def test_a_batch_size_is_a_number_or_auto(command, size):
+    code, _, err = command("train", "--batch-size", size)
+    assert code == 2 and "is neither a number nor auto" in ESCAPE.sub("", err)
+
+
 def test_no_command_shows_the_help(command):
     code, out, err = command()
     assert "Usage" in out + err and code in (0, 2)
@@ -147,7 +226,7 @@ def test_show_draws_data(command, tmp_path):
     code, out, _ = command("show", "none", "--data", "digits")
     assert code == 0 and out.endswith("wrote policy.png\n")
     code, _, err = command("show", "none", "--data", "digits")
-    assert code == 2 and err == "dada: policy.png: exists already; give --image another name\n"
+    assert code == 2 and err == "dada: policy.png: exists already; choose another name\n"
 
 
 @pytest.mark.parametrize(
@@ -185,6 +264,45 @@ def test_mistakes(command, tmp_path, arguments, says):
     assert code == 2
     assert err.startswith(says) and len(err.splitlines()) == 1
     assert sorted(tmp_path.rglob("*")) == before
+
+
+# --- parameters and flags -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("message", "says"),
+    [
+        ("`batch_size` should be positive", "--batch-size should be positive"),
+        ("pass `resume=True` or another `out`", "pass --resume or another --out"),
+        ("`graph=False` helps", "--no-graph helps"),
+        ("give `verify_budget=90` or more", "give --verify-budget 90 or more"),
+        ("`batch_size='auto'` is for one process", "--batch-size auto is for one process"),
+        ("`val_data` differs", "--val differs"),
+        ("`data` is read", "DATA is read"),
+        ("`policy_lr` and `small` stay", "`policy_lr` and `small` stay"),
+        ("resume=True and out stay", "resume=True and out stay"),
+    ],
+)
+def test_a_parameter_becomes_a_flag(message, says):
+    assert in_flags(message, app, ["search", "digits"]) == says
+
+
+def test_a_flag_is_one_of_the_command_that_was_typed():
+    assert in_flags("`data`", app, ["search", "x"]) == "DATA"
+    assert in_flags("`data`", app, ["--debug", "show"]) == "--data"
+    assert in_flags("name the `out` of a search", app, ["report"]) == "name the --out of a search"
+
+
+def test_an_old_flag_works_and_says_so(command, tmp_path):
+    words = ("import", "rand-m9-n2-mstd0.5-inc1", "--from", "timm")
+    names = "SolarizeAdd,PosterizeIncreasing"
+    code, _, err = command(*words, "--drop", names, "--out", "old.json")
+    first, *rest = err.splitlines()
+    assert first == "dada: --drop is now --exclude; the old name goes in the next release"
+    new = command(*words, "--exclude", names, "--out", "new.json")
+    assert code == new[0] == 0 and new[2].splitlines() == rest
+    assert (tmp_path / "old.json").read_text() == (tmp_path / "new.json").read_text()
+    assert "--drop" not in command("import", "--help")[1]
 
 
 # --- apply --------------------------------------------------------------------------------------

@@ -182,16 +182,16 @@ MISTAKES = {
     ),
     "no seeds": ({"seeds": 0}, "there should be one seed or more, got none"),
     "negative seeds": ({"seeds": -2}, "there should be one seed or more, got none"),
-    "a seed twice": ({"seeds": [1, 1]}, "seeds should differ, got 1, 1"),
+    "a seed twice": ({"seeds": [1, 1]}, "`seeds` should differ, got 1, 1"),
     "a negative seed": ({"seeds": [-1]}, "a seed should be in 0..2^62, got -1"),
-    "metric": ({"metric": "f1"}, "metric should be one of accuracy, balanced_accuracy, got 'f1'"),
-    "at once": ({"at_once": 0}, "at_once should be 1 or more, got 0"),
+    "metric": ({"metric": "f1"}, "`metric` should be one of accuracy, balanced_accuracy, got 'f1'"),
+    "at once": ({"at_once": 0}, "`at_once` should be 1 or more, got 0"),
     "model": ({"model": "wrn"}, "model 'wrn': no such model"),
     "own model": ({"model": nn.Flatten()}, "(2, 64)"),
     "recipe": ({"recipe": "cifar"}, "no recipe 'cifar' to train with; there are cifar10_wrn40_2"),
     "search recipe": ({"recipe": "reduced_svhn_wrn28_10"}, "to train with; there are"),
     "setting": ({"epoch": 3}, "unknown setting 'epoch'; there are base, batch_size"),
-    "value": ({"lr": -1.0}, "lr should be positive, got -1.0"),
+    "value": ({"lr": -1.0}, "`lr` should be positive, got -1.0"),
     "device": ({"device": "tpu"}, "device 'tpu' is not known"),
 }
 
@@ -322,7 +322,7 @@ def test_a_policy_file_that_changed_is_another_policy(stripes, trained, tmp_path
 
 def test_an_existing_directory_needs_resume(stripes, trained, tmp_path):
     stopped_after(1, stripes, tmp_path / "run")
-    with pytest.raises(ValueError, match="exists; pass --resume to continue it"):
+    with pytest.raises(ValueError, match="exists; pass `resume=True` to continue it"):
         compare(stripes, ["uniform", "none"], seeds=3, out=tmp_path / "run")
 
 
@@ -506,7 +506,7 @@ def test_an_interrupted_command_says_how_to_go_on(command, trained, monkeypatch)
     code, out, err = command("digits", "--at-once", "1")
     assert code != 0 and "Traceback" not in err
     said = " ".join(out.split())
-    assert "stopped after 2 of 12 trainings; the same command with --resume goes on from" in said
+    assert "stopped after 2 of 12 trainings; the same command with --resume continues from" in said
 
 
 def test_one_seed_has_no_interval(command, trained):

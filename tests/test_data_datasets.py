@@ -156,7 +156,7 @@ def test_validation_data_of_another_kind_follows_the_training_data(tmp_path: Pat
         (tmp_path / name).mkdir()
         Image.fromarray(PIXELS[0]).save(tmp_path / name / "1.png")
     train = (torch.zeros(4, 1, 9, 9, dtype=torch.uint8), [0, 1, 0, 1])
-    split = data.load(tmp_path, val_source=train)
+    split = data.load(tmp_path, val_data=train)
     assert split.val is not None and split.val.image_size == split.train.image_size
     assert split.val.channels == split.train.channels == 3
 
@@ -165,7 +165,7 @@ def test_validation_data_of_another_kind_follows_the_training_data(tmp_path: Pat
         dataset.classes = classes  # type: ignore[attr-defined]
         return dataset
 
-    swapped = data.load(tmp_path, val_source=named(["b", "a"]))
+    swapped = data.load(tmp_path, val_data=named(["b", "a"]))
     assert swapped.val is not None and swapped.val.labels_N.tolist() == [1, 0, 0]
     for val, says in (
         (named(["a", "c"]), "validation class 'c' is not among the training classes (a, b)"),
@@ -173,15 +173,15 @@ def test_validation_data_of_another_kind_follows_the_training_data(tmp_path: Pat
         ("digits", "validation data must be one set of images"),
     ):
         with pytest.raises(ValueError, match=re.escape(says)):
-            data.load(tmp_path, val_source=val)
+            data.load(tmp_path, val_data=val)
 
 
 def test_a_split_passes_through() -> None:
     split = data.load()
     assert data.load(split) is split
-    with pytest.raises(ValueError, match="takes no val_source"):
+    with pytest.raises(ValueError, match="takes no `val_data`"):
         data.load(split, image_size=4)
-    with pytest.raises(ValueError, match="in_memory must be"):
+    with pytest.raises(ValueError, match="`in_memory` must be"):
         data.load(in_memory="yes")  # type: ignore[arg-type]
 
 

@@ -153,7 +153,7 @@ def test_mixed_sizes_take_the_median_shorter_side(tmp_path: Path) -> None:
     assert data.load(tmp_path, image_size=16).image_size == (16, 16)
     assert data.load(tmp_path, image_size=(10, 24)).image_size == (10, 24)
     for bad in (0, (3, 0), (1, 2, 3), "32"):
-        with pytest.raises(ValueError, match="image_size must be"):
+        with pytest.raises(ValueError, match="`image_size` must be"):
             data.load(tmp_path, image_size=bad)  # type: ignore[arg-type]
 
 

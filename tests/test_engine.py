@@ -208,7 +208,7 @@ def test_what_is_done_to_an_image_does_not_depend_on_them_either(images_BCHW, ch
 def test_a_batch_is_shared_evenly_or_refused():
     assert Ranks(0, 3).share(128, 1000) == 42
     assert Ranks(0, 3).share(128, 10) == 3
-    with pytest.raises(ValueError, match="a batch of 2 cannot be shared by 3 processes; raise --b"):
+    with pytest.raises(ValueError, match="a batch of 2 cannot be shared by 3 processes; raise `b"):
         Ranks(0, 3).share(2, 1000)
 
 
@@ -432,8 +432,8 @@ def test_memory_does_not_grow(graph):
 
 def test_a_full_card_is_one_line_that_says_what_to_lower():
     says = (
-        r"^the GPU's memory is full with batches of 64 images of 20x10; lower --batch-size "
-        r"\(auto finds one that fits\), --views or --image-size$"
+        r"^the GPU's memory is full with batches of 64 images of 20x10; lower `batch_size` "
+        r"\('auto' finds one that fits\), `views` or `image_size`$"
     )
     with pytest.raises(ValueError, match=says), out_of_memory_named(64, (10, 20)):
         raise FULL

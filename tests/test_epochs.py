@@ -76,7 +76,7 @@ def test_the_length_of_a_run_counts_whole_batches():
 
 def states() -> dict[str, RunState]:
     images, labels = load("digits").train.batch(torch.arange(40))
-    split = load((images, labels), val_source=(images, labels))
+    split = load((images, labels), val_data=(images, labels))
 
     def network() -> nn.Module:
         return nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
@@ -127,7 +127,7 @@ def test_epochs_end_with_what_was_measured():
 @pytest.mark.parametrize(
     ("measured", "says"),
     [
-        ({"loss": math.nan}, "the training loss became nan in epoch 1; lower --lr"),
+        ({"loss": math.nan}, "the training loss became nan in epoch 1; lower `lr`"),
         ({"loss": 1.0, "entropy": math.inf}, "the policy's entropy became inf in epoch 1"),
     ],
 )

@@ -369,7 +369,7 @@ def test_a_range_of_the_users_own_is_exported(monkeypatch):
 def test_mistakes_with_the_file(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert export_file(mixed(), "albumentations") == Path("policy_albumentations.json")
-    with pytest.raises(ValueError, match=r"exists already; choose another --out or pass --force"):
+    with pytest.raises(ValueError, match=r"choose another `out` or pass `force=True`"):
         export_file(mixed(), "albumentations")
     export_file(mixed(), "albumentations", force=True)
     with pytest.raises(ValueError, match=r"should be named \.py"):

@@ -157,8 +157,8 @@ def test_what_cannot_be_read_is_skipped_and_named(photos, tmp_path):
 @pytest.mark.parametrize(
     ("source", "target", "copies", "says"),
     [
-        ("in", "out", 0, "--copies should be at least 1, got 0"),
-        ("in", "out", -3, "--copies should be at least 1, got -3"),
+        ("in", "out", 0, "`copies` should be at least 1, got 0"),
+        ("in", "out", -3, "`copies` should be at least 1, got -3"),
         ("nowhere", "out", 1, "nowhere: no such file or folder"),
         ("in", "in", 1, "in: lies in the input; choose another output folder"),
         ("in", "in/deep/new", 1, "in/deep/new: lies in the input"),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
+import inspect
 import json
 import pkgutil
 import re
@@ -62,25 +64,141 @@ def too_long(files: list[Path]) -> list[str]:
 
 # --- public names -------------------------------------------------------------------------------
 
+PINNED: list[str] = json.loads((Path(__file__).parent / "public_names.json").read_text())
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 
-def test_the_public_names_are_the_checked_in_list():
+
+def dotted(node: ast.expr) -> list[str]:
+    """dada.Policy.load -> its three parts; nothing for what does not begin with a name."""
+    if isinstance(node, ast.Attribute):
+        before = dotted(node.value)
+        return [*before, node.attr] if before else []
+    return [node.id] if isinstance(node, ast.Name) else []
+
+
+def names_in_code(code: str) -> set[str]:
+    """Every name of dada that Python code imports or reaches through what it imported."""
+    meant, used = {}, set()
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                if alias.name.partition(".")[0] == "dada":
+                    meant[alias.asname or "dada"] = alias.name if alias.asname else "dada"
+                    used.add(alias.name)
+        elif isinstance(node, ast.ImportFrom) and str(node.module).partition(".")[0] == "dada":
+            for alias in node.names:
+                meant[alias.asname or alias.name] = f"{node.module}.{alias.name}"
+                used.add(f"{node.module}.{alias.name}")
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.Attribute) and (parts := dotted(node)) and parts[0] in meant:
+            used.add(".".join([meant[parts[0]], *parts[1:]]))
+    return used - {"dada"}
+
+
+def names_in_page(text: str) -> set[str]:
+    """Those of its Python blocks, which share their names, and those named in the text."""
+    code = "\n".join(body for language, body in FENCE.findall(text) if language == "python")
+    spans = re.findall(r"(?<!`)`([^`]+)`", FENCE.sub("", text))
+    named = {name for span in spans for name in re.findall(r"\bdada(?:\.[A-Za-z_]\w*)+", span)}
+    return names_in_code(code) | named
+
+
+def documented_names() -> set[str]:
+    pages = [names_in_page(page.read_text(encoding="utf-8")) for page in PAGES]
+    scripts = [names_in_code(script.read_text(encoding="utf-8")) for script in EXAMPLES]
+    return set().union(*pages, *scripts)
+
+
+def resolve(name: str) -> object:
+    """The thing of that name, or the field of a dataclass."""
+    thing: object = dada
+    for part in name.split(".")[1:]:
+        if part in getattr(thing, "__dataclass_fields__", {}):
+            return thing.__dataclass_fields__[part]
+        if inspect.ismodule(thing) and not hasattr(thing, part):
+            importlib.import_module(f"{thing.__name__}.{part}")
+        thing = getattr(thing, part)
+    return thing
+
+
+def test_every_name_that_the_docs_use_is_pinned():
     """A name, once given, is permanent: adding one here is a decision, removing one a breach."""
-    listed = json.loads((Path(__file__).parent / "public_names.json").read_text())
-    assert sorted(dada.__all__) == listed
+    assert sorted(set(PINNED)) == PINNED
+    assert documented_names() - set(PINNED) == set()
+    assert {f"dada.{name}" for name in dada.__all__} - set(PINNED) == set()
 
 
-def test_every_public_name_resolves_and_stays_what_it_was():
-    """`dada.search` is a function and also a module: importing the module must not replace it."""
-    before = {name: getattr(dada, name) for name in dada.__all__}
-    for module in pkgutil.walk_packages(dada.__path__, "dada."):
-        if module.name != "dada.__main__":
-            importlib.import_module(module.name)
-    changed = [name for name, value in before.items() if getattr(dada, name) is not value]
-    assert changed == []
+def test_every_pinned_name_resolves():
+    """Without a warning, which is an error here: an old name is not what the docs should use."""
+    assert len(PINNED) > 50
+    for name in PINNED:
+        assert resolve(name) is not None, name
 
 
-def test_public_names_are_in_dir():
+def test_the_docs_are_searched_for_names():
+    text = "`dada.a` `x dada.b.c()` dada.no\n\n```python\nimport dada\nfrom dada import d\n```\n"
+    text += "\n```python\nfrom dada.e import f as g\nd.h(dada.i.j().k, g.l, m.n)\n```\n"
+    names = {"a", "b.c", "d", "e.f", "d.h", "i.j", "i", "e.f.l"}
+    assert names_in_page(text) == {f"dada.{name}" for name in names}
+    assert {"dada.Policy.load", "dada.policy.space.register", "dada.search"} <= documented_names()
+
+
+def test_the_public_names_are_where_the_table_says():
+    assert set(dada._MODULE_OF) == set(dada.__all__) - {"__version__", "ops"}
+    for name, module in dada._MODULE_OF.items():
+        assert getattr(dada, name) is getattr(importlib.import_module(module), name)
     assert set(dada.__all__) <= set(dir(dada))
+
+
+def test_no_function_has_the_name_of_a_module():
+    """Importing a module sets it on its package: it would take the place of the function."""
+    modules = {module.name for module in pkgutil.walk_packages(dada.__path__, "dada.")}
+    assert {"dada.policy.space", "dada.terminal.commands"} <= modules
+    shadowed = []
+    for name in sorted({"dada", *modules} - {"dada.__main__"}):
+        module = importlib.import_module(name)
+        for attribute, value in vars(module).items():
+            if f"{name}.{attribute}" in modules and not inspect.ismodule(value):
+                shadowed.append(f"{name}.{attribute}")
+    assert shadowed == []
+    assert {f"dada.{name}" for name in dada._MODULE_OF} & modules == set()
+
+
+# --- errors -------------------------------------------------------------------------------------
+
+COMMAND_LINE = re.compile(r"\b(?:dada|pip) [^;]*")  # whole commands, as one types them
+
+
+def flags_in_errors(code: str) -> list[str]:
+    """Flags of the command line that a raised error names; a library knows parameters only."""
+    raised = [node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Raise)]
+    texts = [
+        part.value
+        for node in raised
+        for part in ast.walk(node)
+        if isinstance(part, ast.Constant) and isinstance(part.value, str)
+    ]
+    return [flag for text in texts for flag in re.findall(r"--[a-z]+", COMMAND_LINE.sub("", text))]
+
+
+def test_errors_of_the_library_name_parameters():
+    """`batch_size`, in backticks: dada.terminal.errors makes a flag of it."""
+    source = ROOT / "src" / "dada"
+    files = [file for file in source.rglob("*.py") if "terminal" not in file.parts]
+    found = {file.name: flags_in_errors(file.read_text(encoding="utf-8")) for file in files}
+    assert {name: flags for name, flags in found.items() if flags} == {}
+
+
+def test_a_flag_in_an_error_is_seen():
+    code = """
+def f(path, lr):
+    raise ValueError(f"{path} exists; choose another --out")
+    raise ValueError("no; as of dada search --space x; lower " "--lr") from None
+    print("--fine")
+"""
+    assert flags_in_errors(code) == ["--out", "--lr"]
 
 
 # --- files --------------------------------------------------------------------------------------

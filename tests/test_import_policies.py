@@ -111,10 +111,10 @@ def test_timm_original_is_what_timm_does():
 
 def test_timm_rand_with_operations_left_out():
     """SolarizeAdd, and Posterize to 1 bit, are in no space; a person may leave them out."""
-    with pytest.raises(ValueError, match="'SolarizeAdd' cannot be imported; --drop SolarizeAdd"):
+    with pytest.raises(ValueError, match="'SolarizeAdd' cannot be imported; `exclude` can leave"):
         import_policy("rand-m9-n2-mstd0.5-inc1", "timm")
     drop = ("SolarizeAdd", "PosterizeIncreasing")
-    policy = import_policy("rand-m9-n2-mstd0.5-inc1", "timm", drop=drop)
+    policy = import_policy("rand-m9-n2-mstd0.5-inc1", "timm", exclude=drop)
     assert len(policy.subpolicies) == 13**2 and policy.space == "strength"
     notes = " ".join(policy.provenance["approximations"])
     assert "mstd0.5" in notes and "left out, as asked: PosterizeIncreasing, SolarizeAdd" in notes
@@ -123,9 +123,9 @@ def test_timm_rand_with_operations_left_out():
     low, high = ops["Rotate"].magnitude_range
     assert (low + high) / 2 == pytest.approx((0.9 - 0.05 * 3**0.5 + 0.9 + 0.05 * 3**0.5) / 2)
     assert high - low == pytest.approx(0.1 * 3**0.5, abs=1e-6)
-    fixed = import_policy("rand-m5-n1-inc1", "timm", drop=drop)
+    fixed = import_policy("rand-m5-n1-inc1", "timm", exclude=drop)
     assert {s.ops[0].magnitude for s in fixed.subpolicies if s.ops[0].op == "Color"} == {0.5}
-    drawn = import_policy("rand-m5-n1-mstd101-inc1", "timm", drop=drop)
+    drawn = import_policy("rand-m5-n1-mstd101-inc1", "timm", exclude=drop)
     assert {s.ops[0].magnitude for s in drawn.subpolicies if s.ops[0].op == "Color"} == {(0, 0.5)}
 
 
@@ -144,7 +144,7 @@ def test_timm_rand_with_operations_left_out():
 def test_what_timm_says_and_a_policy_cannot_is_refused(name, message):
     pytest.importorskip("timm")
     with pytest.raises(ValueError, match=message):
-        import_policy(name, "timm", drop=("SolarizeAdd",) if name == "rand-m99-n1" else ())
+        import_policy(name, "timm", exclude=("SolarizeAdd",) if name == "rand-m99-n1" else ())
 
 
 def test_a_list_of_timms_as_json(tmp_path):
@@ -155,7 +155,7 @@ def test_a_list_of_timms_as_json(tmp_path):
     file = write(tmp_path / "p.json", rows)
     with pytest.raises(ValueError, match="SolarizeAdd"):
         import_policy(file, "timm")
-    policy = import_policy(file, "timm", drop=["SolarizeAdd"])
+    policy = import_policy(file, "timm", exclude=["SolarizeAdd"])
     assert steps_of(policy) == [[("Posterize", 0.4, [7.0]), ("Rotate", 0.6, [27.0, -27.0])]]
     assert "1 of 2 sub-policies" in policy.provenance["approximations"][0]
 

@@ -36,7 +36,8 @@ FLOORS = (
     {"policy"},
     {"ops"},
 )
-LEAVES = {"config", "runlog", "engine", "safe_text"}  # for anyone; they import only each other
+# For anyone; they import only each other.
+LEAVES = {"config", "runlog", "engine", "safe_text", "renamed"}
 STRANGERS = (
     ("dada.policy_search.estimators", "dada.models"),
     ("dada.models", "dada.policy_search.estimators"),
@@ -256,8 +257,10 @@ def test_the_checker_lets_good_imports_be(tmp_path):
 PROBE = f"""
 import json, sys, time
 start = time.perf_counter()
+import dada
+import_s = time.perf_counter() - start
+alone = [name for name in ("torch", "numpy", "PIL") if name in sys.modules]
 import torch
-torch_s = time.perf_counter() - start
 cuda_calls = []
 start_cuda = torch.cuda._lazy_init
 def noticed():
@@ -265,36 +268,49 @@ def noticed():
     start_cuda()
 torch.cuda._lazy_init = noticed
 start = time.perf_counter()
-import dada
+for name in dada.__all__:
+    getattr(dada, name)
 print(json.dumps(dict(
-    torch_s=torch_s,
-    dada_s=time.perf_counter() - start,
+    import_s=import_s,
+    alone=alone,
+    names_s=time.perf_counter() - start,
     optional=[name for name in {OPTIONAL!r} if name in sys.modules],
     cuda=bool(cuda_calls) or torch.cuda.is_initialized(),
 )))
 """
 
 
+def in_a_new_process(folder: Path, *arguments: str) -> str:
+    """What Python says, run in a folder with warnings as errors; it should leave nothing there."""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", *arguments],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(SOURCE)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert list(folder.iterdir()) == [], "a file was written"
+    return done.stdout
+
+
 @pytest.fixture(scope="module")
 def fresh_imports(tmp_path_factory) -> list[dict]:
-    """`import torch`, then `import dada`, three times in new processes and an empty directory."""
+    """`import dada`, then every name of it, three times in new processes."""
     folder = tmp_path_factory.mktemp("empty")
-    environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
-    command = [sys.executable, "-W", "error", "-c", PROBE]
-    answers = []
-    for _ in range(3):
-        done = subprocess.run(
-            command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120
-        )
-        assert done.returncode == 0, done.stderr
-        answers.append(json.loads(done.stdout))
-    assert list(folder.iterdir()) == [], "importing dada wrote a file"
-    return answers
+    return [json.loads(in_a_new_process(folder, "-c", PROBE)) for _ in range(3)]
 
 
-def test_import_adds_little_to_torch(fresh_imports):
-    best = min(answer["dada_s"] for answer in fresh_imports)
-    assert best < 1.5, f"import dada took {best:.2f} s beyond torch's own"
+def test_import_costs_nothing(fresh_imports):
+    best = min(answer["import_s"] for answer in fresh_imports)
+    assert best < 0.1, f"import dada took {best:.2f} s"
+    assert fresh_imports[0]["alone"] == []
+
+
+def test_the_public_names_add_little_to_torch(fresh_imports):
+    best = min(answer["names_s"] for answer in fresh_imports)
+    assert best < 1.5, f"the names of dada took {best:.2f} s beyond torch's own"
 
 
 def test_import_starts_no_cuda(fresh_imports):
@@ -303,3 +319,31 @@ def test_import_starts_no_cuda(fresh_imports):
 
 def test_import_loads_nothing_optional(fresh_imports):
     assert fresh_imports[0]["optional"] == []
+
+
+WITHOUT_TORCH = """
+import os, sys
+sys.modules["torch"] = None  # importing it is an error
+sys.modules["numpy"] = None
+if {quick}:
+    sys.modules["rich"] = None
+from dada.terminal.commands import main
+sys.argv = ["dada", *{arguments!r}]
+os.environ.update({environment!r})
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment", "says"),
+    [
+        (["--version"], {}, "dada "),
+        (["--help"], {}, "Learn a policy"),
+        (["search", "--help"], {}, "--batch-size"),
+        ([], {"_DADA_COMPLETE": "complete_bash", "COMP_WORDS": "dada se", "COMP_CWORD": "1"}, "se"),
+    ],
+)
+def test_the_command_answers_without_torch(tmp_path, arguments, environment, says):
+    quick = arguments == ["--version"]
+    code = WITHOUT_TORCH.format(arguments=arguments, environment=environment, quick=quick)
+    assert says in in_a_new_process(tmp_path, "-c", code)

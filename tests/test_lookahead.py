@@ -39,7 +39,7 @@ from dada.policy_search.lookahead.shapes import (
 from dada.policy_search.measuring import Measured
 from dada.policy_search.parameters import MagnitudeDistribution, PolicyParameters
 from dada.runlog import RunLog
-from dada.terminal.progress import print_result
+from dada.terminal.results import print_result
 from dada.training.loop import Job, run_job
 from quick import QUICK_LOOKAHEAD
 
@@ -119,7 +119,7 @@ def test_an_end_does_not_depend_on_those_before_it(split):
 def test_an_end_that_breaks_is_named(split):
     broken = a_run(split, {"Rotate": single_operations(SPACE)["Rotate"]})
     broken = replace(broken, job=replace(broken.job, config=replace(SHORT, lr=1e30, clip=0.0)))
-    with pytest.raises(ValueError, match=r"with Rotate became nan.*--lookahead 0"):
+    with pytest.raises(ValueError, match=r"with Rotate became nan.*`lookahead=0`"):
         list(run_branches([broken]))
 
 
@@ -492,7 +492,7 @@ def test_without_time_for_two_runs_the_search_is_left_as_it_is(split, tmp_path):
     off = searched(split, tmp_path / "off", lookahead=0).policy
     assert short.provenance["lookahead"] is None and "lookahead" not in off.provenance
     assert short.subpolicies == off.subpolicies
-    with pytest.raises(ValueError, match="lookahead should be 0 or more seconds, got -1"):
+    with pytest.raises(ValueError, match="`lookahead` should be 0 or more seconds, got -1"):
         searched(split, tmp_path / "bad", lookahead=-1.0)
 
 

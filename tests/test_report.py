@@ -285,12 +285,12 @@ def test_a_killed_search_is_resumed_by_the_command_on_its_page(tmp_path, monkeyp
 
 def test_mistakes_are_one_line(tmp_path):
     (tmp_path / "empty").mkdir()
-    with pytest.raises(ValueError, match=r"nowhere: no such run directory; name the --out"):
+    with pytest.raises(ValueError, match=r"nowhere: no such run directory; name the `out`"):
         write_report(tmp_path / "nowhere")
     with pytest.raises(ValueError, match=r"empty: holds neither policy.json nor comparison.json"):
         write_report(tmp_path / "empty")
     run = make_run(tmp_path / "run")
-    with pytest.raises(ValueError, match=r"empty.comparison.json: no such file; name the --out"):
+    with pytest.raises(ValueError, match=r"empty.comparison.json: no such file; name the `out`"):
         write_report(run, tmp_path / "empty")
     (run / "comparison.json").write_text('{"format": "other"}')
     with pytest.raises(ValueError, match=r'comparison.json: "format" should be "dada-comparison"'):

@@ -51,7 +51,7 @@ def test_an_existing_run_needs_resume(tmp_path):
     with pytest.raises(ValueError) as error:
         RunLog(out)
     assert str(error.value) == (
-        f"{out} exists; pass --resume to continue it or choose another --out"
+        f"{out} exists; pass `resume=True` to continue it or choose another `out`"
     )
     assert snapshot(out) == before
 
@@ -74,7 +74,7 @@ def test_a_file_or_an_impossible_place_is_refused(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(ValueError, match="is a file, a run needs a directory"):
         RunLog(tmp_path / "file")
-    with pytest.raises(ValueError, match=r"cannot write to .*file.run .*choose another --out"):
+    with pytest.raises(ValueError, match=r"cannot write to .*file.run .*choose another `out`"):
         RunLog(tmp_path / "file" / "run")
 
 
@@ -89,7 +89,7 @@ def test_check_run_path_touches_nothing(tmp_path):
     check_run_path(tmp_path / "new")
     assert not (tmp_path / "new").exists()
     RunLog(tmp_path / "old")
-    with pytest.raises(ValueError, match="exists; pass --resume"):
+    with pytest.raises(ValueError, match="exists; pass `resume=True`"):
         check_run_path(tmp_path / "old")
     check_run_path(tmp_path / "old", resume=True)
 

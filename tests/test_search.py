@@ -46,7 +46,7 @@ def stripes(
 
 
 def striped_split(**shape: Any) -> Split:
-    return load(stripes(48, **shape), val_source=stripes(33, **shape))
+    return load(stripes(48, **shape), val_data=stripes(33, **shape))
 
 
 class Plain(nn.Module):
@@ -151,21 +151,21 @@ def test_a_few_steps_gather_evidence_and_leave_the_policy_alone(
         ("dada", {"magnitudes": "straight_through"}, "'straight_through' need update 'adam'"),
         ("dada", {"magnitudes": "pathwise"}, "'pathwise' need update 'adam'"),
         ("paper", {"update": "evidence"}, "'straight_through' need update 'adam'"),
-        ("paper", {"estimator": "rloo"}, "'rloo' compares the views of an image .* views of 2"),
-        ("dada", {"clean_baseline": False}, "'rloo' compares the views of an image .* views of 2"),
-        ("best", {}, "preset should be one of dada, paper, got 'best'"),
-        ("dada", {"estimator": "nes"}, "estimator should be one of gumbel, relax, .* got 'nes'"),
-        ("dada", {"draws": "each"}, "draws should be one of image, batch, got 'each'"),
-        ("dada", {"hypergradient": "exact"}, "hypergradient should be one of .* got 'exact'"),
-        ("dada", {"magnitudes": "none"}, "magnitudes should be one of .* got 'none'"),
-        ("dada", {"reward": "sum"}, "reward should be one of cosine, slope, got 'sum'"),
-        ("dada", {"update": "sgd"}, "update should be one of evidence, adam, got 'sgd'"),
-        ("dada", {"views": 0}, "views should be positive, got 0"),
-        ("dada", {"epochs": 0}, "epochs should be positive, got 0"),
-        ("dada", {"batch_size": -1}, "batch_size should be positive, got -1"),
-        ("dada", {"lr": float("nan")}, "lr should be positive, got nan"),
-        ("dada", {"measure_from": 1.0}, "measure_from should lie in 0..1, got 1.0"),
-        ("dada", {"val_fraction": 0.0}, "val_fraction should lie between 0 and 1, got 0.0"),
+        ("paper", {"estimator": "rloo"}, "'rloo' compares the views of .* `views` of 2"),
+        ("dada", {"clean_baseline": False}, "'rloo' compares the views of .* `views` of 2"),
+        ("best", {}, "`preset` should be one of dada, paper, got 'best'"),
+        ("dada", {"estimator": "nes"}, "`estimator` should be one of gumbel, relax, .* got 'nes'"),
+        ("dada", {"draws": "each"}, "`draws` should be one of image, batch, got 'each'"),
+        ("dada", {"hypergradient": "exact"}, "`hypergradient` should be one of .* got 'exact'"),
+        ("dada", {"magnitudes": "none"}, "`magnitudes` should be one of .* got 'none'"),
+        ("dada", {"reward": "sum"}, "`reward` should be one of cosine, slope, got 'sum'"),
+        ("dada", {"update": "sgd"}, "`update` should be one of evidence, adam, got 'sgd'"),
+        ("dada", {"views": 0}, "`views` should be positive, got 0"),
+        ("dada", {"epochs": 0}, "`epochs` should be positive, got 0"),
+        ("dada", {"batch_size": -1}, "`batch_size` should be positive, got -1"),
+        ("dada", {"lr": float("nan")}, "`lr` should be positive, got nan"),
+        ("dada", {"measure_from": 1.0}, "`measure_from` should lie in 0..1, got 1.0"),
+        ("dada", {"val_fraction": 0.0}, "`val_fraction` should lie between 0 and 1, got 0.0"),
         ("dada", {"learning_rate": 0.1}, "unknown setting 'learning_rate'; there are .*lr"),
     ],
 )
@@ -562,9 +562,9 @@ class Diverging(Plain):
 @pytest.mark.parametrize(
     ("after", "says"),
     [
-        (1 + 4 * 3 + 1, "the training loss became nan in epoch 2; lower --lr"),
+        (1 + 4 * 3 + 1, "the training loss became nan in epoch 2; lower `lr`"),
         # The last step's training pass is the last good one: only the policy sees the rest.
-        (1 + 4 * 2 + 1, "the policy's entropy became nan in epoch 1; lower --lr"),
+        (1 + 4 * 2 + 1, "the policy's entropy became nan in epoch 1; lower `lr`"),
     ],
 )
 def test_numbers_that_are_none_are_an_error(after, says):

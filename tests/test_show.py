@@ -199,7 +199,7 @@ def test_nothing_is_written_over(here):
     sheets.write_sheet(INVERT, here / "cat.png", None)
     with pytest.raises(ValueError, match=r"cat-augmented.png: exists already; move it away first"):
         sheets.write_sheet(INVERT, here / "cat.png", None)
-    with pytest.raises(ValueError, match=r"cat.png: exists already; give --image another name"):
+    with pytest.raises(ValueError, match=r"cat.png: exists already; choose another name"):
         sheets.write_sheet(INVERT, here / "cat.png", "digits")
 
 

@@ -228,7 +228,7 @@ def test_two_processes_find_the_policy_of_one(shared, name):
 
 
 def test_a_batch_that_cannot_be_shared_is_refused_by_both(shared):
-    says = "a batch of 1 cannot be shared by 2 processes; raise --batch-size or start fewer"
+    says = "a batch of 1 cannot be shared by 2 processes; raise `batch_size` or start fewer"
     assert shared[0]["refused"] == shared[1]["refused"] == says
 
 

@@ -134,7 +134,7 @@ def test_a_service_that_fails_later_is_left_out_and_said_once(book, tmp_path):
 
     with tracker("tensorboard,mlflow", tmp_path, {}) as tracked:
         importlib.import_module("mlflow").log_metrics = fails
-        with pytest.warns(UserWarning, match="tracking with mlflow ended in epoch 2: quota; log.j"):
+        with pytest.warns(UserWarning, match="tracking with mlflow ended in epoch 2: quota; the r"):
             tracked(EPOCH, 5)
         tracked(EPOCH, 5)  # a warning here would be an error
     assert len(book.all("tensorboard.flush")) == 2
@@ -146,7 +146,10 @@ def test_a_service_that_does_not_start_is_one_line(book, tmp_path):
 
     importlib.import_module("wandb").init = fails
     tracked = tracker("tensorboard,wandb", tmp_path, {})
-    says = r"--track wandb could not start: api_key not configured; set it up, or leave it out and"
+    says = (
+        "tracking with wandb could not start: api_key not configured; set it up, or leave it out "
+        "and continue with `resume=True`"
+    )
     with pytest.raises(ValueError, match=says):
         tracked(EPOCH, 5)
     assert len(book.all("tensorboard.close")) == 1
@@ -155,17 +158,61 @@ def test_a_service_that_does_not_start_is_one_line(book, tmp_path):
 
 
 def test_mistakes_are_said_before_anything_runs(tmp_path, monkeypatch):
-    with pytest.raises(ValueError, match="--track 'tensorbord' is not known; use tensorboard, wan"):
+    with pytest.raises(ValueError, match="no tracking with 'tensorbord'; use tensorboard, wand"):
         tracker("tensorbord", tmp_path)
     monkeypatch.setitem(sys.modules, "mlflow", None)
     monkeypatch.setattr("dada.terminal.tracking.find_spec", lambda name: None)
-    with pytest.raises(ValueError, match="--track mlflow needs a package: pip install mlflow"):
+    with pytest.raises(ValueError, match="with mlflow needs a package: pip install mlflow"):
         tracker("mlflow", tmp_path)
 
 
 def test_flat():
     assert flat({"a": {"b": {"c": 1}}, "d": 2}) == {"a/b/c": 1, "d": 2}
     assert flat_numbers({k: v for k, v in EPOCH.items() if k != "epoch"}) == NUMBERS
+
+
+# --- a comparison -------------------------------------------------------------------------------
+
+SCORES = {
+    "accuracy": 0.9,
+    "top5": None,
+    "balanced_accuracy": 0.8,
+    "loss": 0.5,
+    "images": 20,
+    "class_error_C": [0.1, 0.3],
+    "seconds": 3.0,
+}
+
+
+def test_the_trainings_of_a_comparison_are_tracked_as_they_end(book, tmp_path):
+    seen = []
+    with tracker("mlflow", tmp_path, {}) as tracked:
+        ended = tracked.after_trial(lambda trial, scores: seen.append(trial.name))
+        ended(SimpleNamespace(name="none", seed=3), SCORES)
+        ended(SimpleNamespace(name="randaugment:2,0.5", seed=3), SCORES)
+    assert seen == ["none", "randaugment:2,0.5"]
+    numbers = {"accuracy": 0.9, "balanced_accuracy": 0.8, "loss": 0.5, "seconds": 3.0}
+    assert book.all("mlflow.log_metrics") == [
+        ({f"{name}/none": value for name, value in numbers.items()}, {"step": 1}),
+        ({f"{name}/randaugment-2-0.5": value for name, value in numbers.items()}, {"step": 2}),
+    ]
+
+
+def test_dada_compare_tracks(book, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    line = "dada compare --policies none,uniform --seeds 1 --epochs 1 --out run --track mlflow"
+    monkeypatch.setattr(sys, "argv", [*line.split(), "--at-once", "1"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert not ended.value.code, capsys.readouterr().err
+    told = [numbers for numbers, _ in book.all("mlflow.log_metrics")]
+    scores = json.loads((tmp_path / "run/comparison.json").read_text())["policies"]
+    assert len(told) == len(scores) == 2
+    for row in scores:
+        values = [n[f"accuracy/{row['name']}"] for n in told if f"accuracy/{row['name']}" in n]
+        assert [100 * value for value in values] == pytest.approx(row["scores"])
+    assert book.all("mlflow.log_params")[0][0]["command"] == "compare"
+    assert len(book.all("mlflow.end_run")) == 1
 
 
 # --- a search -----------------------------------------------------------------------------------
@@ -196,7 +243,7 @@ def test_a_search_refuses_what_it_cannot_track(tmp_path, monkeypatch, capsys):
     with pytest.raises(SystemExit) as ended:
         main()
     assert ended.value.code == 2
-    assert capsys.readouterr().err.startswith("dada: --track 'carrier-pigeon' is not known; use")
+    assert capsys.readouterr().err.startswith("dada: no tracking with 'carrier-pigeon'; use")
     assert list(tmp_path.iterdir()) == []
 
 

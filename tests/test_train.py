@@ -53,7 +53,7 @@ def some_digits(count: int = 160) -> tuple[Tensor, Tensor]:
 
 def digit_split(count: int = 32, judged_on: int = 20) -> Split:
     images, labels = some_digits(count + judged_on)
-    return load((images[:count], labels[:count]), val_source=(images[count:], labels[count:]))
+    return load((images[:count], labels[:count]), val_data=(images[count:], labels[count:]))
 
 
 def quick_train(policy: Any = "uniform", **changes: Any) -> dada.Trained:
@@ -210,7 +210,7 @@ def test_every_image_is_seen_once_in_an_epoch_and_the_rest_is_left_out(monkeypat
     monkeypatch.setattr(training, "train_step", remember)
     images = torch.arange(50, dtype=torch.uint8).view(-1, 1, 1, 1).expand(50, 1, 8, 8)
     labels = torch.arange(50) % 2
-    split = load((images, labels), val_source=(images, labels))
+    split = load((images, labels), val_data=(images, labels))
     config = TrainConfig(epochs=2, batch_size=16)
     train_here(split, Plain(2), none(), config, seed=0, device=CPU)
     first, second = (sorted(seen[i] + seen[i + 1] + seen[i + 2]) for i in (0, 3))
@@ -577,7 +577,7 @@ def test_a_finished_run_is_left_as_it_is(tmp_path):
         assert torch.equal(mine, other)
     assert again.seconds == pytest.approx(first.seconds, abs=0.01)
     assert again.images_per_second == pytest.approx(first.images_per_second, abs=1)
-    with pytest.raises(ValueError, match="run exists; pass --resume to continue it or choose"):
+    with pytest.raises(ValueError, match="run exists; pass `resume=True` to continue it or choose"):
         quick_train(out=run)
 
 
@@ -708,11 +708,11 @@ MISTAKES = [
     ("good.npz --policy torn.json", "torn.json: not JSON"),
     ("good.npz --policy randaugment:9,1", "'randaugment:9,1': n should be 1, 2 or 3"),
     ("good.npz --model nope", "model 'nope': no such model; known are small,"),
-    ("good.npz --epochs 0", "epochs should be positive, got 0"),
-    ("good.npz --lr 0", "lr should be positive, got 0.0"),
-    ("good.npz --batch-size 0", "batch_size should be positive, got 0"),
-    ("good.npz --precision fp8", "precision should be one of auto, bf16, tf32, fp32, got 'fp8'"),
-    ("good.npz --ema 1", "ema should lie in 0..1, got 1.0"),
+    ("good.npz --epochs 0", "--epochs should be positive, got 0"),
+    ("good.npz --lr 0", "--lr should be positive, got 0.0"),
+    ("good.npz --batch-size 0", "--batch-size should be positive, got 0"),
+    ("good.npz --precision fp8", "--precision should be one of auto, bf16, tf32, fp32, got 'fp8'"),
+    ("good.npz --ema 1", "--ema should lie in 0..1, got 1.0"),
     ("good.npz --device abacus", "device 'abacus' is not known; use auto, cpu or cuda"),
     ("good.npz --recipe best", "no recipe 'best' to train with; there are cifar10_wrn40_2,"),
     ("good.npz --recipe reduced_cifar10_wrn40_2", "no recipe 'reduced_cifar10_wrn40_2' to train"),

@@ -443,10 +443,10 @@ def test_none_switches_off_the_square_that_is_covered(split, candidates, monkeyp
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        ({"budget": -1.0}, r"--verify-budget should be a number of seconds, got -1\.0"),
-        ({"budget": math.nan}, "--verify-budget should be a number of seconds, got nan"),
-        ({"budget": math.inf}, "--verify-budget should be a number of seconds, got inf"),
-        ({"at_once": 0}, "at_once should be 1 or more, got 0"),
+        ({"budget": -1.0}, r"`budget` should be a number of seconds, got -1\.0"),
+        ({"budget": math.nan}, "`budget` should be a number of seconds, got nan"),
+        ({"budget": math.inf}, "`budget` should be a number of seconds, got inf"),
+        ({"at_once": 0}, "`at_once` should be 1 or more, got 0"),
     ],
 )
 def test_mistakes_are_named(split, candidates, change, complaint):
@@ -472,7 +472,7 @@ def test_missing_images_and_missing_uniform_are_named(split, candidates):
 
 def test_a_training_that_fails_says_whose_it_was(split, candidates):
     wild = replace(SHORT, lr=1e30, clip=0.0, epochs=4)
-    with pytest.raises(ValueError, match=r"^searched, seed \d+: the .* lower --lr"):
+    with pytest.raises(ValueError, match=r"^searched, seed \d+: the .* lower `lr`"):
         checked(split, candidates, config=wild, budget=enough_for(8, split, wild))
 
 

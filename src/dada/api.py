@@ -267,14 +267,14 @@ def compare(
     asked = prepare("compare", data, model, recipe, 0, device, image_size, out, resume)
     numbers = seeds_of(seeds)
     if metric not in METRICS:
-        raise ValueError(f"metric should be one of {', '.join(METRICS)}, got {metric!r}")
+        raise ValueError(f"`metric` should be one of {', '.join(METRICS)}, got {metric!r}")
     if at_once is not None and at_once < 1:
-        raise ValueError(f"at_once should be 1 or more, got {at_once}")
+        raise ValueError(f"`at_once` should be 1 or more, got {at_once}")
     auto = wants_auto(settings)
     config = train_settings(asked, settings)
     named = named_policies(policies)  # unknown names and broken files, before the data is read
     if out is None and several_processes():
-        raise ValueError("under torchrun the processes meet in the run directory: give --out")
+        raise ValueError("under torchrun the processes meet in the run directory: give `out`")
     # Everyone is scored on the same images, whatever the seed of the training.
     whole, base = asked.load(config.base, settings, seed=0)
     config = replace(config, base=base)

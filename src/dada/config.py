@@ -12,12 +12,12 @@ Settings = TypeVar("Settings")
 
 def _one_of(name: str, value: Any, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
-        raise ValueError(f"{name} should be one of {', '.join(allowed)}, got {value!r}")
+        raise ValueError(f"`{name}` should be one of {', '.join(allowed)}, got {value!r}")
 
 
 def _positive(name: str, value: float) -> None:
     if not value > 0:
-        raise ValueError(f"{name} should be positive, got {value!r}")
+        raise ValueError(f"`{name}` should be positive, got {value!r}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +37,7 @@ class Base:
         if min(self.crop, self.cutout, self.lighting) < 0:
             raise ValueError(f"crop, cutout and lighting should not be negative, got {self}")
         if not 0 <= self.jitter <= 0.9:
-            raise ValueError(f"jitter should lie in 0..0.9, got {self.jitter}")
+            raise ValueError(f"`jitter` should lie in 0..0.9, got {self.jitter}")
 
 
 # What the paper does to each data set. A user's own images are left as they are: whether a
@@ -107,15 +107,15 @@ class SearchConfig:
         if self.epochs is not None:
             _positive("epochs", self.epochs)
         if self.lookahead is not None and not 0 <= self.lookahead < math.inf:
-            raise ValueError(f"lookahead should be 0 or more seconds, got {self.lookahead}")
+            raise ValueError(f"`lookahead` should be 0 or more seconds, got {self.lookahead}")
         if not 0 <= self.measure_from < 1:
-            raise ValueError(f"measure_from should lie in 0..1, got {self.measure_from}")
+            raise ValueError(f"`measure_from` should lie in 0..1, got {self.measure_from}")
         if not 0 < self.val_fraction < 1:
-            raise ValueError(f"val_fraction should lie between 0 and 1, got {self.val_fraction}")
+            raise ValueError(f"`val_fraction` should lie between 0 and 1, got {self.val_fraction}")
         if self.estimator == "rloo" and self.views == 1 and not self.clean_baseline:
             raise ValueError(
-                "estimator 'rloo' compares the views of an image with each other: use views of 2 "
-                "or more, or clean_baseline"
+                "estimator 'rloo' compares the views of an image with each other: use `views` of 2 "
+                "or more, or `clean_baseline`"
             )
         if self.update == "evidence" and self.magnitudes in ("straight_through", "pathwise"):
             raise ValueError(
@@ -148,7 +148,7 @@ PRESETS: dict[str, SearchConfig] = {
 def search_config(preset: str = "dada", **changes: Any) -> SearchConfig:
     """A preset with some settings changed; None leaves a setting as it is."""
     if preset not in PRESETS:
-        raise ValueError(f"preset should be one of {', '.join(PRESETS)}, got {preset!r}")
+        raise ValueError(f"`preset` should be one of {', '.join(PRESETS)}, got {preset!r}")
     return changed(PRESETS[preset], changes)
 
 
@@ -187,10 +187,10 @@ class TrainConfig:
             _positive("epochs", self.epochs)
         for name in ("momentum", "label_smoothing", "ema"):
             if not 0 <= getattr(self, name) < 1:
-                raise ValueError(f"{name} should lie in 0..1, got {getattr(self, name)}")
+                raise ValueError(f"`{name}` should lie in 0..1, got {getattr(self, name)}")
         for name in ("warmup_epochs", "weight_decay", "clip"):
             if getattr(self, name) < 0:
-                raise ValueError(f"{name} should not be negative, got {getattr(self, name)}")
+                raise ValueError(f"`{name}` should not be negative, got {getattr(self, name)}")
 
     def epochs_for(self, steps_per_epoch: int) -> int:
         if self.epochs is not None:
@@ -243,7 +243,7 @@ class LookaheadConfig:
 
     def __post_init__(self) -> None:
         if not 0 <= self.seconds < math.inf:
-            raise ValueError(f"lookahead should be 0 or more seconds, got {self.seconds}")
+            raise ValueError(f"`lookahead` should be 0 or more seconds, got {self.seconds}")
 
 
 LOOKAHEAD = {

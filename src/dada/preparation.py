@@ -63,7 +63,7 @@ class Preparation:
         """
         wanted = None if self.recipe is None and settings.get("base") is None else base
         return load_with_base(
-            self.data, wanted, val_source=val_data, image_size=self.image_size, seed=seed
+            self.data, wanted, val_data=val_data, image_size=self.image_size, seed=seed
         )
 
     def model_name(self, split: Split) -> str:
@@ -122,7 +122,7 @@ def prepare(
         check_run_path(out, resume=resume)
     target = resolve_device(device)
     if not abs(seed) < 2**62:  # torch takes 64 bits
-        raise ValueError(f"seed should be smaller than 2^62, got {seed}")
+        raise ValueError(f"`seed` should be smaller than 2^62, got {seed}")
     kind = "search" if command == "search" else "train"
     chosen = None if recipe is None else recipes.named(recipe, wants=kind)
     return Preparation(
@@ -179,7 +179,7 @@ def verify_settings(
         if not verify or (seconds is None and not default):
             settings = replace(settings, seconds=0.0)
     if settings.seconds and several_processes():
-        raise ValueError("--verify-budget is for one process; leave it out under torchrun")
+        raise ValueError("`verify_budget` is for one process; leave it out under torchrun")
     return settings
 
 
@@ -194,7 +194,7 @@ def seeds_of(seeds: int | Sequence[int]) -> tuple[int, ...]:
     if not numbers:
         raise ValueError("there should be one seed or more, got none")
     if len(set(numbers)) < len(numbers):
-        raise ValueError(f"seeds should differ, got {', '.join(map(str, numbers))}")
+        raise ValueError(f"`seeds` should differ, got {', '.join(map(str, numbers))}")
     if any(not 0 <= number < 2**62 for number in numbers):
         raise ValueError(f"a seed should be in 0..2^62, got {', '.join(map(str, numbers))}")
     return numbers
@@ -217,7 +217,7 @@ def wants_auto(settings: dict[str, Any]) -> bool:
     if settings.get("batch_size") != "auto":
         return False
     if several_processes():
-        raise ValueError("--batch-size auto is for one process; under torchrun give a number")
+        raise ValueError("`batch_size='auto'` is for one process; under torchrun give a number")
     settings["batch_size"] = None
     return True
 

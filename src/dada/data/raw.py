@@ -164,7 +164,7 @@ def build_split(
 ) -> Split:
     """Check labels, choose the preprocessing for all parts together, and make the parts."""
     if in_memory not in (True, False, "auto"):
-        raise ValueError(f"in_memory must be True, False or 'auto', but got {in_memory!r}")
+        raise ValueError(f"`in_memory` must be True, False or 'auto', but got {in_memory!r}")
     classes, labels = _check_labels(raw)
     notes = list(raw.notes)
     parts = dict(raw.parts)
@@ -255,7 +255,7 @@ def _asked_size(image_size: int | tuple[int, int] | None) -> tuple[int, int] | N
         return None
     size = (image_size, image_size) if isinstance(image_size, int) else tuple(image_size)
     if len(size) != 2 or not all(isinstance(side, int) and side >= 1 for side in size):
-        raise ValueError(f"image_size must be a whole number or (H, W), but got {image_size!r}")
+        raise ValueError(f"`image_size` must be a whole number or (H, W), but got {image_size!r}")
     return size[0], size[1]
 
 

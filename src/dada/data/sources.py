@@ -10,6 +10,7 @@ import numpy as np
 from torch import Tensor
 from torch.utils.data import TensorDataset
 
+from dada import renamed
 from dada.config import BASES, Base
 from dada.data.archives import from_cifar, from_svhn
 from dada.data.arrays import digits, from_npz, from_pair
@@ -45,7 +46,7 @@ def load_with_base(
     source: Any,
     base: Base | None = None,
     *,
-    val_source: Any = None,
+    val_data: Any = None,
     image_size: int | tuple[int, int] | None = None,
     seed: int = 0,
 ) -> tuple[Split, Base]:
@@ -55,35 +56,37 @@ def load_with_base(
     resized crops are cut from image files, so those are then not held in memory. The other
     arguments are those of `load`.
     """
-    split = load(source, val_source=val_source, image_size=image_size, seed=seed)
+    split = load(source, val_data=val_data, image_size=image_size, seed=seed)
     if base is None:
         base = BASES.get(split.name.partition(":")[0], Base())
     if base.resized_crop and split.train_is_held:
-        split = load(
-            source, val_source=val_source, image_size=image_size, seed=seed, in_memory=False
-        )
+        split = load(source, val_data=val_data, image_size=image_size, seed=seed, in_memory=False)
     return split, base
 
 
 def load(
     source: Any = None,
     *,
-    val_source: Any = None,
+    val_data: Any = None,
     image_size: int | tuple[int, int] | None = None,
     seed: int = 0,
     in_memory: InMemory = "auto",
+    val_source: Any = None,
 ) -> Split:
     """Read data of any accepted form (docs/data.md lists them).
 
-    `val_source` is a second set, of any form, to validate on. `image_size` is a side or (H, W).
+    `val_data` is a second set, of any form, to validate on. `image_size` is a side or (H, W).
     `in_memory="auto"` holds the decoded images when they take less than 2 GiB, and otherwise
     decodes them when asked. `seed` chooses which images of a very large set are inspected to
     choose conversions; it moves no image from one part to another.
     """
-    if isinstance(source, Split) and val_source is None and image_size is None:
+    if val_source is not None:
+        renamed.warn("val_source", "val_data")
+        val_data = val_source
+    if isinstance(source, Split) and val_data is None and image_size is None:
         return source
     raw = _read(source, seed)
-    val = None if val_source is None else _read(val_source, seed)
+    val = None if val_data is None else _read(val_data, seed)
     return build_split(raw, val=val, image_size=image_size, seed=seed, in_memory=in_memory)
 
 
@@ -93,7 +96,7 @@ def _read(source: Any, seed: int) -> RawSplit:
     if isinstance(source, str | os.PathLike):
         return _read_name(os.fspath(source), seed)
     if isinstance(source, Split):
-        raise ValueError("a Split that was loaded already takes no val_source or image_size")
+        raise ValueError("a Split that was loaded already takes no `val_data` or `image_size`")
     if isinstance(source, TensorDataset) and len(source.tensors) == 2:
         return from_pair(*source.tensors)
     if isinstance(source, Tensor | np.ndarray):

@@ -30,7 +30,7 @@ def resolve_device(name: str = "auto") -> torch.device:
     card = int(os.environ.get("LOCAL_RANK", "0")) if device.index is None else device.index
     if card >= (there := torch.cuda.device_count()):
         problem = f"GPU {card} was asked for, but torch sees {there}, counted from 0"
-        raise ValueError(f"{problem}; use another --device or start fewer processes")
+        raise ValueError(f"{problem}; use another `device` or start fewer processes")
     return torch.device("cuda", card)
 
 
@@ -100,7 +100,7 @@ def out_of_memory_named(batch_size: int, image_size: tuple[int, int]) -> Iterato
         height, width = image_size
         raise ValueError(
             f"the GPU's memory is full with batches of {batch_size} images of {width}x{height}; "
-            "lower --batch-size (auto finds one that fits), --views or --image-size"
+            "lower `batch_size` ('auto' finds one that fits), `views` or `image_size`"
         ) from None
 
 

@@ -33,7 +33,7 @@ class Ranks:
         if share < 1:
             raise ValueError(
                 f"a batch of {min(batch_size, images)} cannot be shared by {self.world} processes; "
-                "raise --batch-size or start fewer"
+                "raise `batch_size` or start fewer"
             )
         return share
 

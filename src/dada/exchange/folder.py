@@ -39,7 +39,7 @@ def apply_to_folder(
     and named in the result.
     """
     if copies < 1:
-        raise ValueError(f"--copies should be at least 1, got {copies}")
+        raise ValueError(f"`copies` should be at least 1, got {copies}")
     files = _files(source)
     _check_target(source, target)
     root = source if source.is_dir() else source.parent

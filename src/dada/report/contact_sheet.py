@@ -119,7 +119,7 @@ def write_sheet(
     """
     if picture.exists():
         if data is not None:
-            raise ValueError(f"{picture}: exists already; give --image another name")
+            raise ValueError(f"{picture}: exists already; choose another name")
         images = [_read(picture)]
         target = Path(f"{picture.stem}-augmented.png")
         if target.exists():

@@ -57,10 +57,10 @@ def read_run_directory(
 ) -> RunDirectory:
     path = Path(path)
     if not path.is_dir():
-        raise ValueError(f"{path}: no such run directory; name the --out of a search")
+        raise ValueError(f"{path}: no such run directory; name the `out` of a search")
     file = Path(comparison_path or path) / COMPARISON
     if comparison_path is not None and not file.is_file():
-        raise ValueError(f"{file}: no such file; name the --out of a finished dada compare")
+        raise ValueError(f"{file}: no such file; name the `out` of a finished dada compare")
     comparison = _json(file)
     if comparison and comparison.get("format") != COMPARISON_FORMAT:
         raise ValueError(f'{file}: "format" should be "{COMPARISON_FORMAT}"')

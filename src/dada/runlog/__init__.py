@@ -91,7 +91,7 @@ class RunLog:
             self.save_text(_RUN, json.dumps(about, indent=2) + "\n")
         except OSError as error:
             problem = f"cannot write to {path} ({error.strerror})"
-            raise ValueError(f"{problem}; choose another --out") from None
+            raise ValueError(f"{problem}; choose another `out`") from None
         self._keep_log_lines(None)
 
     @property
@@ -123,7 +123,7 @@ class RunLog:
                 if key not in may_change and repr(was) != repr(now):  # repr: nan is nan, 1 not True
                     raise ValueError(
                         f"{file} was written with {key} = {was!r}, this run has {now!r}; "
-                        "resume with the same settings or choose another --out"
+                        "resume with the same settings or choose another `out`"
                     )
         if not self.finished:
             self.save_text(_CONFIG, text)
@@ -198,7 +198,7 @@ class RunLog:
         if damaged:
             raise ValueError(
                 f"no checkpoint can be read: {', '.join(damaged)}; "
-                "delete them to start this run from the beginning, or choose another --out"
+                "delete them to start this run from the beginning, or choose another `out`"
             )
         self._keep_log_lines(0)
         return None
@@ -229,18 +229,20 @@ def check_run_path(path: str | os.PathLike[str], *, resume: bool = False) -> Non
     if not path.exists():
         return
     if not path.is_dir():
-        raise ValueError(f"{path} is a file, a run needs a directory; choose another --out")
+        raise ValueError(f"{path} is a file, a run needs a directory; choose another `out`")
     if all(re.fullmatch(r"\..*\.tmp", entry.name) for entry in path.iterdir()):
         return  # empty, or a run killed in its first write
     if not resume:
-        raise ValueError(f"{path} exists; pass --resume to continue it or choose another --out")
+        raise ValueError(
+            f"{path} exists; pass `resume=True` to continue it or choose another `out`"
+        )
     try:
         about = json.loads((path / _RUN).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         about = None
     if not isinstance(about, dict) or about.get("format") != RUN_FORMAT:
         problem = f"{path} is not empty and holds no run (no readable {_RUN})"
-        raise ValueError(f"{problem}; choose another --out")
+        raise ValueError(f"{problem}; choose another `out`")
     _check_version(path / _RUN, about, RUN_VERSION)
 
 

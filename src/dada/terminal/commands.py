@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 import dada
-from dada.terminal.console import console, echo, encode_anything
+from dada.renamed import new_flags
+from dada.terminal.errors import in_flags
+from dada.terminal.options import RunOptions, comma_separated, shares_options, split_names
+from dada.terminal.streams import echo, encode_anything
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -22,31 +24,8 @@ app = typer.Typer(
 PolicyName = Annotated[
     str, typer.Argument(metavar="POLICY", help="A policy file, a run directory, or a name.")
 ]
-Data = Annotated[str | None, typer.Argument(metavar="[DATA]", help="A folder, a file or a name.")]
-Model = Annotated[str | None, typer.Option(help="A network by name, or module:factory.")]
-Recipe = Annotated[
-    str | None, typer.Option(help="The paper's settings by name, e.g. cifar10_wrn40_2.")
-]
-ImageSize = Annotated[int | None, typer.Option(help="Side to resize images to.")]
-
-
-def _batch_size(text: str) -> int | str:
-    if text != "auto" and not text.isdigit():
-        raise typer.BadParameter(f"{text!r} is neither a number nor auto")
-    return text if text == "auto" else int(text)
-
-
-BatchSize = Annotated[
-    Any,
-    typer.Option(
-        parser=_batch_size, metavar="N|auto", help="Images in a step; auto: what fits on the card."
-    ),
-]
-Seed = Annotated[int, typer.Option(help="Makes the run repeatable.")]
-Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
-Graph = Annotated[bool, typer.Option(help="On a GPU, record the step as a CUDA graph.")]
-Resume = Annotated[bool, typer.Option(help="Continue a run that was interrupted.")]
-Track = Annotated[str, typer.Option(help="Also log to tensorboard, wandb, mlflow.")]
+Data = Annotated[str | None, typer.Argument(metavar="DATA", help="A folder, a file or a name.")]
+Force = Annotated[bool, typer.Option(help="Write over a file of that name.")]
 
 
 def _version(wanted: bool) -> None:
@@ -65,6 +44,119 @@ def options(
     """Options of every command."""
 
 
+@app.command(epilog="Example: dada search photos/ --out runs/photos")
+@shares_options
+def search(
+    options: RunOptions,
+    data: Data = None,
+    preset: Annotated[str, typer.Option(help="dada or paper.")] = "dada",
+    estimator: Annotated[str | None, typer.Option(help="gumbel, relax, reinforce or rloo.")] = None,
+    space: Annotated[
+        str | None, typer.Option(help="paper, strength or wide; only paper may be left.")
+    ] = None,
+    exclude: Annotated[str, typer.Option(help="Operations to leave out: Invert,Solarize")] = "",
+    draws: Annotated[str | None, typer.Option(help="A draw for every image, or batch.")] = None,
+    views: Annotated[int | None, typer.Option(help="Views of every image in a step.")] = None,
+    magnitudes: Annotated[
+        str | None, typer.Option(help="straight_through, pathwise, distribution or fixed.")
+    ] = None,
+    hypergradient: Annotated[str | None, typer.Option(help="finite_difference or forward.")] = None,
+    fixed_validation: Annotated[
+        bool | None, typer.Option(help="Always the same validation batch, as the authors did.")
+    ] = None,
+    lookahead: Annotated[
+        float | None,
+        typer.Option(help="Seconds of looking ahead, roughly; default 80, GPU 76; 0: none."),
+    ] = None,
+    verify_budget: Annotated[
+        float | None,
+        typer.Option(help="Seconds of short trainings that check the policy; default 0, GPU 50."),
+    ] = None,
+    val_data: Annotated[
+        str | None, typer.Option("--val", help="Validation data; default: half is split off.")
+    ] = None,
+) -> None:
+    """Learn a policy for a data set (the built-in digits when none is named)."""
+    from dada.terminal.results import print_result
+    from dada.terminal.run import Run
+
+    with Run("search", data, options) as run:
+        result = dada.search(
+            data,
+            val_data,
+            preset=preset,
+            seed=options.seed,
+            verify_budget=verify_budget,
+            lookahead=lookahead,
+            estimator=estimator,
+            space=space,
+            exclude=comma_separated(exclude),
+            draws=draws,
+            views=views,
+            magnitudes=magnitudes,
+            hypergradient=hypergradient,
+            fixed_validation=fixed_validation,
+            **run.arguments,
+        )
+    print_result(result, run.console)
+
+
+@app.command(epilog="Example: dada train photos/ --policy runs/search-photos --model resnet50")
+@shares_options
+def train(
+    options: RunOptions,
+    data: Data = None,
+    policy: Annotated[
+        str, typer.Option(help="A policy file, a run directory, or a name.")
+    ] = "none",
+    ema: Annotated[
+        float | None, typer.Option(help="Judge averaged weights; their decay, e.g. 0.999.")
+    ] = None,
+    compile: Annotated[
+        bool | None, typer.Option("--compile", help="torch.compile: slow to start, then faster.")
+    ] = None,
+) -> None:
+    """Train a network under a policy, and judge it on images it has not seen."""
+    from dada.terminal.results import print_trained
+    from dada.terminal.run import Run
+
+    with Run("train", data, options) as run:
+        trained = dada.train(
+            data, policy, seed=options.seed, ema=ema, compile=compile, **run.arguments
+        )
+    print_trained(trained, run.console)
+
+
+@app.command(epilog="Example: dada compare photos/ --policies runs/photos,uniform,none --seeds 5")
+@shares_options
+def compare(
+    options: RunOptions,
+    data: Data = None,
+    policies: Annotated[
+        str, typer.Option(help="Files, run directories or names, with commas between.")
+    ] = "uniform,trivialaugment,cutout,none",
+    seeds: Annotated[int, typer.Option(help="Trainings of every policy.")] = 3,
+    metric: Annotated[str, typer.Option(help="accuracy or balanced_accuracy.")] = "accuracy",
+    at_once: Annotated[
+        int | None, typer.Option(help="Trainings side by side; default: as many as fit.")
+    ] = None,
+) -> None:
+    """Train with every policy and several seeds; say which is better, and by how much."""
+    from dada.terminal.results import print_comparison
+    from dada.terminal.run import Run
+
+    with Run("compare", data, options) as run:
+        comparison = dada.compare(
+            data,
+            split_names(policies),
+            seeds=range(options.seed, options.seed + seeds),
+            metric=metric,
+            at_once=at_once,
+            **run.arguments,
+        )
+    print_comparison(comparison, run.console, run.out)
+
+
 @app.command(epilog="Example: dada show dada-cifar10 --image sheet.png")
 def show(
     policy: PolicyName,
@@ -81,6 +173,7 @@ def show(
 ) -> None:
     """Print a policy in physical units; draw what it does."""
     from dada.report.contact_sheet import write_sheet
+    from dada.terminal.console import console
     from dada.terminal.policy_table import print_policy
 
     loaded = dada.Policy.load(policy)
@@ -97,7 +190,7 @@ def apply(
     source: Annotated[Path, typer.Argument(metavar="IN", help="A folder of images, or one.")],
     target: Annotated[Path, typer.Argument(metavar="OUT", help="A new folder.")],
     copies: Annotated[int, typer.Option(help="Augmented versions of every image.")] = 1,
-    seed: Seed = 0,
+    seed: Annotated[int, typer.Option(help="Makes the run repeatable.")] = 0,
 ) -> None:
     """Write augmented copies of images; the originals stay as they are."""
     from dada.exchange.folder import apply_to_folder
@@ -111,209 +204,39 @@ def apply(
     echo(f"{summary}, skipped {len(outcome.skipped)}" if outcome.skipped else summary)
 
 
-@app.command(epilog="Example: dada search photos/ --out runs/photos")
-def search(
-    data: Data = None,
-    model: Model = None,
-    preset: Annotated[str, typer.Option(help="dada or paper.")] = "dada",
-    recipe: Recipe = None,
-    estimator: Annotated[str | None, typer.Option(help="gumbel, relax, reinforce or rloo.")] = None,
-    space: Annotated[
-        str | None, typer.Option(help="paper, strength or wide; only paper may be left.")
+@app.command(epilog="Example: dada export dada-cifar10 --to torchvision --out my_policy.py")
+def export(
+    policy: PolicyName,
+    to: Annotated[
+        str, typer.Option(help="torchvision, timm, albumentations, kornia, dali or mmpretrain.")
+    ],
+    out: Annotated[
+        Path | None, typer.Option(help="The file; default policy_TARGET.py or .json.")
     ] = None,
-    exclude: Annotated[str, typer.Option(help="Operations to leave out: Invert,Solarize")] = "",
-    draws: Annotated[str | None, typer.Option(help="A draw for every image, or batch.")] = None,
-    views: Annotated[int | None, typer.Option(help="Views of every image in a step.")] = None,
-    magnitudes: Annotated[
-        str | None, typer.Option(help="straight_through, pathwise, distribution or fixed.")
-    ] = None,
-    hypergradient: Annotated[str | None, typer.Option(help="finite_difference or forward.")] = None,
-    fixed_validation: Annotated[
-        bool, typer.Option(help="Always the same validation batch, as the authors did.")
-    ] = False,
-    lookahead: Annotated[
-        float | None,
-        typer.Option(help="Seconds of looking ahead, roughly; default 80, GPU 76; 0: none."),
-    ] = None,
-    verify_budget: Annotated[
-        float | None,
-        typer.Option(help="Seconds of short trainings that check the policy; default 0, GPU 50."),
-    ] = None,
-    val: Annotated[
-        str | None, typer.Option(help="Validation data; default: half is split off.")
-    ] = None,
-    image_size: ImageSize = None,
-    epochs: Annotated[int | None, typer.Option(help="Passes over the training half.")] = None,
-    batch_size: BatchSize = None,
-    lr: Annotated[float | None, typer.Option(help="Learning rate of the network.")] = None,
-    seed: Seed = 0,
-    device: Device = "auto",
-    graph: Graph = True,
-    out: Annotated[Path | None, typer.Option(help="Run directory; default runs/NAME.")] = None,
-    resume: Resume = False,
-    track: Track = "",
+    force: Force = False,
 ) -> None:
-    """Learn a policy for a data set (the built-in digits when none is named)."""
-    from dada.terminal.progress import SearchProgress, print_result
-    from dada.terminal.tracking import tracker
+    """Write a policy as a file that runs in another library, without this package."""
+    from dada.exchange.exports import export_file
 
-    screen = console()
-    progress = SearchProgress(screen)
-    out = out or Path("runs") / f"search-{Path(data or 'digits').name.replace(':', '-')}"
-    tracked = tracker(track, out)
-    try:
-        result = dada.search(
-            data,
-            val,
-            model,
-            preset,
-            recipe=recipe,
-            seed=seed,
-            out=out,
-            resume=resume,
-            device=device,
-            image_size=image_size,
-            graph=graph,
-            on_start=progress.start,
-            on_epoch=tracked.after(progress.epoch),
-            on_lookahead=progress.lookahead,
-            on_training=progress.training,
-            verify_budget=verify_budget,
-            lookahead=lookahead,
-            estimator=estimator,
-            space=space,
-            exclude=tuple(filter(None, map(str.strip, exclude.split(",")))) or None,
-            draws=draws,
-            views=views,
-            magnitudes=magnitudes,
-            hypergradient=hypergradient,
-            fixed_validation=fixed_validation or None,
-            epochs=epochs,
-            batch_size=batch_size,
-            lr=lr,
-        )
-    finally:
-        progress.stop()
-        tracked.close()
-    print_result(result, screen)
+    echo(f"wrote {export_file(dada.Policy.load(policy), to, out, force=force)}")
 
 
-@app.command(epilog="Example: dada train photos/ --policy runs/search-photos --model resnet50")
-def train(
-    data: Data = None,
-    policy: Annotated[
-        str, typer.Option(help="A policy file, a run directory, or a name.")
-    ] = "none",
-    model: Model = None,
-    recipe: Recipe = None,
-    image_size: ImageSize = None,
-    epochs: Annotated[int | None, typer.Option(help="Passes over the training images.")] = None,
-    batch_size: BatchSize = None,
-    lr: Annotated[float | None, typer.Option(help="Learning rate of the network.")] = None,
-    precision: Annotated[str | None, typer.Option(help="bf16, tf32 or fp32.")] = None,
-    ema: Annotated[
-        float | None, typer.Option(help="Judge averaged weights; their decay, e.g. 0.999.")
-    ] = None,
-    compile: Annotated[
-        bool, typer.Option("--compile", help="torch.compile: slow to start, then faster.")
-    ] = False,
-    seed: Seed = 0,
-    device: Device = "auto",
-    graph: Graph = True,
-    out: Annotated[Path | None, typer.Option(help="Run directory; default runs/NAME.")] = None,
-    resume: Resume = False,
-    track: Track = "",
+@app.command("import", epilog="Example: dada import imagenet --from torchvision")
+def import_(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="A JSON file, or a name of theirs.")],
+    source: Annotated[str, typer.Option("--from", help="torchvision, timm or albumentations.")],
+    out: Annotated[Path, typer.Option(help="The policy file.")] = Path("policy.json"),
+    exclude: Annotated[str, typer.Option(help="Operations of theirs to leave out: A,B")] = "",
+    force: Force = False,
 ) -> None:
-    """Train a network under a policy, and judge it on images it has not seen."""
-    from dada.terminal.progress import TrainProgress, print_trained
-    from dada.terminal.tracking import tracker
+    """Read a policy from another library's form."""
+    from dada.exchange.imports import import_file
 
-    screen = console()
-    progress = TrainProgress(screen)
-    out = out or Path("runs") / f"train-{Path(data or 'digits').name.replace(':', '-')}"
-    tracked = tracker(track, out)
-    try:
-        trained = dada.train(
-            data,
-            policy,
-            model,
-            recipe=recipe,
-            seed=seed,
-            out=out,
-            resume=resume,
-            device=device,
-            image_size=image_size,
-            graph=graph,
-            on_start=progress.start,
-            on_epoch=tracked.after(progress.epoch),
-            epochs=epochs,
-            batch_size=batch_size,
-            lr=lr,
-            precision=precision,
-            ema=ema,
-            compile=compile or None,
-        )
-    finally:
-        progress.stop()
-        tracked.close()
-    print_trained(trained, screen)
-
-
-@app.command(epilog="Example: dada compare photos/ --policies runs/photos,uniform,none --seeds 5")
-def compare(
-    data: Annotated[
-        str | None,
-        typer.Argument(metavar="[DATA]", help="A folder, a file or a name."),
-    ] = None,
-    policies: Annotated[
-        str, typer.Option(help="Files, run directories or names, with commas between.")
-    ] = "uniform,trivialaugment,cutout,none",
-    seeds: Annotated[int, typer.Option(help="Trainings of every policy.")] = 3,
-    model: Annotated[str | None, typer.Option(help="A network by name, or module:factory.")] = None,
-    recipe: Annotated[
-        str | None, typer.Option(help="The paper's settings by name, e.g. cifar10_wrn40_2.")
-    ] = None,
-    metric: Annotated[str, typer.Option(help="accuracy or balanced_accuracy.")] = "accuracy",
-    image_size: Annotated[int | None, typer.Option(help="Side to resize images to.")] = None,
-    epochs: Annotated[int | None, typer.Option(help="Passes over the training images.")] = None,
-    batch_size: Annotated[int | None, typer.Option()] = None,
-    lr: Annotated[float | None, typer.Option(help="Learning rate of the network.")] = None,
-    seed: Annotated[int, typer.Option(help="The first of the seeds.")] = 0,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    at_once: Annotated[
-        int | None, typer.Option(help="Trainings side by side; default: one for every core.")
-    ] = None,
-    out: Annotated[Path | None, typer.Option(help="Run directory; default runs/NAME.")] = None,
-    resume: Annotated[bool, typer.Option(help="Go on with a run that was interrupted.")] = False,
-) -> None:
-    """Train with every policy and several seeds; say which is better, and by how much."""
-    from dada.terminal.comparison_view import CompareProgress, print_comparison
-
-    screen = console()
-    out = out or Path("runs") / f"compare-{Path(data or 'digits').name.replace(':', '-')}"
-    progress = CompareProgress(screen, out)
-    try:
-        comparison = dada.compare(
-            data,
-            split_names(policies),
-            seeds=range(seed, seed + seeds),
-            model=model,
-            recipe=recipe,
-            metric=metric,
-            device=device,
-            image_size=image_size,
-            out=out,
-            resume=resume,
-            at_once=at_once,
-            on_start=progress.start,
-            on_trial=progress.trial,
-            epochs=epochs,
-            batch_size=batch_size,
-            lr=lr,
-        )
-    finally:
-        progress.stop()
-    print_comparison(comparison, screen, out)
+    names = comma_separated(exclude) or ()
+    policy = import_file(file, source, out, exclude=names, force=force)
+    for line in policy.provenance.get("approximations", ()):
+        echo(f"approximated: {line}", error=True)
+    echo(f"wrote {out}: {len(policy.subpolicies)} sub-policies, space {policy.space}")
 
 
 @app.command(epilog="Example: dada report runs/photos")
@@ -332,6 +255,7 @@ def report(
 @app.command(epilog="Example: dada doctor")
 def doctor() -> None:
     """Say what this machine has, what is missing and how to install it."""
+    from dada.terminal.console import console
     from dada.terminal.doctor import examine, print_findings, usable
 
     findings = examine()
@@ -339,56 +263,16 @@ def doctor() -> None:
     raise typer.Exit(0 if usable(findings) else 1)
 
 
-@app.command(epilog="Example: dada export dada-cifar10 --to torchvision --out my_policy.py")
-def export(
-    policy: PolicyName,
-    to: Annotated[
-        str, typer.Option(help="torchvision, timm, albumentations, kornia, dali or mmpretrain.")
-    ],
-    out: Annotated[
-        Path | None, typer.Option(help="The file; default policy_TARGET.py or .json.")
-    ] = None,
-    force: Annotated[bool, typer.Option(help="Write over a file of that name.")] = False,
-) -> None:
-    """Write a policy as a file that runs in another library, without this package."""
-    from dada.exchange.exports import export_file
-
-    echo(f"wrote {export_file(dada.Policy.load(policy), to, out, force=force)}")
-
-
-@app.command("import", epilog="Example: dada import imagenet --from torchvision")
-def import_(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="A JSON file, or a name of theirs.")],
-    source: Annotated[str, typer.Option("--from", help="torchvision, timm or albumentations.")],
-    out: Annotated[Path, typer.Option(help="The policy file.")] = Path("policy.json"),
-    drop: Annotated[str, typer.Option(help="Operations of theirs to leave out: A,B")] = "",
-    force: Annotated[bool, typer.Option(help="Write over a file of that name.")] = False,
-) -> None:
-    """Read a policy from another library's form."""
-    from dada.exchange.imports import import_file
-
-    names = tuple(filter(None, map(str.strip, drop.split(","))))
-    policy = import_file(file, source, out, drop=names, force=force)
-    for line in policy.provenance.get("approximations", ()):
-        echo(f"approximated: {line}", error=True)
-    echo(f"wrote {out}: {len(policy.subpolicies)} sub-policies, space {policy.space}")
-
-
-def split_names(text: str) -> list[str]:
-    """ "a,randaugment:2,0.5,b" -> the three names in it."""
-    found = re.findall(r"\s*(randaugment:[^,]*,[^,]*|[^,]+)", text)
-    return [name.strip() for name in found if name.strip()]
-
-
 def main() -> None:
     """Errors a user can cause: one line, exit code 2; --debug gives the traceback."""
+    encode_anything()
     # Before or after the name of the command: a person adds it where the line ends.
     arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
-    encode_anything()
+    arguments = new_flags(arguments, lambda line: echo(f"dada: {line}", error=True))
     try:
         app(arguments)
     except (ValueError, OSError) as error:
         if "--debug" in sys.argv:
             raise
-        echo(f"dada: {error}", error=True)
+        echo(f"dada: {in_flags(str(error), app, arguments)}", error=True)
         sys.exit(2)

@@ -1,15 +1,12 @@
-"""Where everything that a person reads in a terminal goes through."""
+"""Where tables and progress go through."""
 
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterable
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
-
-from dada.safe_text import LONGEST_MESSAGE, printable
 
 
 class SafeConsole(Console):
@@ -33,15 +30,3 @@ def _visible(text: str) -> str:
 def console() -> SafeConsole:
     """Under torchrun only the first process speaks."""
     return SafeConsole(quiet=os.environ.get("RANK", "0") != "0")
-
-
-def echo(line: str, *, error: bool = False) -> None:
-    """A plain line, for programs that read along."""
-    print(printable(line, LONGEST_MESSAGE), file=sys.stderr if error else sys.stdout)
-
-
-def encode_anything() -> None:
-    """On a terminal that knows ASCII only, a question mark in place of a bar."""
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="replace")

@@ -1,35 +1,31 @@
-"""What a person sees while a search or a training runs, and when it has ended."""
+"""What a person sees while a search, a training or a comparison runs."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from rich.table import Table
 
 from dada.config import SearchConfig, TrainConfig
 from dada.data import Split
-from dada.policy import Policy
-from dada.results import Result, Trained
-from dada.safe_text import shell_word
-from dada.terminal.policy_table import bar
+from dada.terminal.tracking import Tracker
+from dada.trials.runners import Trial
 
-SHOWN = 10  # sub-policies in the closing table
-WORST = 5  # classes in a training's
+SECONDS_BETWEEN_LINES = 10  # of a log that nobody watches: a log, not a flood
+
+Callbacks = dict[str, Callable[..., None]]
 
 
-class EpochProgress:
-    """A bar with time left and the numbers of the last epoch; plain lines when not a terminal."""
+class RunProgress:
+    """Bars with the time left and the latest numbers; plain lines where there is no terminal."""
 
-    doing = ""
-
-    def __init__(self, console: Console) -> None:
-        self.console = console
-        self.bar = Progress(
+    def __init__(self, console: Console, out: Path) -> None:
+        self.console, self.out = console, out
+        self.bars = Progress(
             TextColumn("{task.fields[doing]}"),
             BarColumn(bar_width=24),
             TextColumn("{task.completed}/{task.total}"),
@@ -40,45 +36,69 @@ class EpochProgress:
             console=console,
             disable=not console.is_terminal,
         )
-        self.task: Any = None
-        self.phases: dict[str, Any] = {}  # those after the epochs
-        self.last_line = 0.0
+        self.bar_of: dict[str, Any] = {}
 
-    def say(self, split: Split, settings: str) -> None:
-        self.console.print(f"data    {split.summary()}", highlight=False, markup=False)
-        for note in split.notes:
-            self.console.print(f"note    {note}", highlight=False, markup=False)
-        self.console.print(settings, highlight=False, markup=False)
-        self.bar.start()
+    def callbacks(self, track: Tracker) -> Callbacks:
+        """Arguments of the function that runs: what to call, and when it is called."""
+        raise NotImplementedError
+
+    def say(self, line: str) -> None:
+        self.console.print(line, highlight=False, markup=False)
+
+    def begin(self, split: Split, command: str, settings: str) -> None:
+        lines = [("data", split.summary()), *(("note", note) for note in split.notes)]
+        for title, line in (*lines, (command, settings)):
+            self.say(f"{title:{max(6, len(command))}}  {line}")
+        self.bars.start()
+
+    def advance(self, doing: str, done: int, total: int, numbers: str) -> None:
+        if doing not in self.bar_of:
+            self.bar_of[doing] = self.bars.add_task("", total=total, numbers="", doing=doing)
+        self.bars.update(self.bar_of[doing], completed=done, numbers=numbers)
+
+    def count(self, doing: str, done: int, total: int, numbers: str = "") -> None:
+        """One more has ended, and has a line of its own where there is no terminal."""
+        if self.bars.disable:
+            self.say(f"{doing} {done}/{total}  {numbers}".rstrip())
+        else:
+            self.advance(doing, done, total, numbers)
+
+    def stop(self) -> None:
+        self.bars.stop()
+
+
+class EpochProgress(RunProgress):
+    """The epochs of one training."""
+
+    doing = ""
+    last_line = 0.0
+
+    def start(self, split: Split, config: Any, model: str) -> None:
+        raise NotImplementedError
 
     def numbers(self, metrics: dict[str, Any]) -> str:
         raise NotImplementedError
 
-    def epoch(self, metrics: dict[str, Any], epochs: int) -> None:
-        numbers = self.numbers(metrics)
-        if self.bar.disable:
-            now = time.monotonic()
-            if now - self.last_line > 10 or metrics["epoch"] == epochs:  # a log, not a flood
-                self.console.print(f"epoch {metrics['epoch']}/{epochs}  {numbers}", highlight=False)
-                self.last_line = now
-            return
-        if self.task is None:
-            self.task = self.bar.add_task(
-                "", total=epochs, numbers=numbers, doing=f"{self.doing}, epoch"
-            )
-        self.bar.update(self.task, completed=metrics["epoch"], numbers=numbers)
+    def callbacks(self, track: Tracker) -> Callbacks:
+        return {"on_start": self.start, "on_epoch": track.after(self.epoch)}
 
-    def stop(self) -> None:
-        self.bar.stop()
+    def epoch(self, metrics: dict[str, Any], epochs: int) -> None:
+        epoch, numbers = metrics["epoch"], self.numbers(metrics)
+        if not self.bars.disable:
+            self.advance(f"{self.doing}, epoch", epoch, epochs, numbers)
+        elif epoch == epochs or time.monotonic() - self.last_line > SECONDS_BETWEEN_LINES:
+            self.say(f"epoch {epoch}/{epochs}  {numbers}")
+            self.last_line = time.monotonic()
 
 
 class SearchProgress(EpochProgress):
-    """Loss, accuracy, entropy of the policy and how much it changed."""
+    """Loss, accuracy, entropy of the policy and how much it changed; then the other phases."""
 
     doing = "searching"
 
     def start(self, split: Split, config: SearchConfig, model: str) -> None:
-        self.say(split, f"search  {model}; preset {config.preset}, estimator {config.estimator}")
+        settings = f"{model}; preset {config.preset}, estimator {config.estimator}"
+        self.begin(split, "search", settings)
 
     def numbers(self, metrics: dict[str, Any]) -> str:
         return (
@@ -86,22 +106,17 @@ class SearchProgress(EpochProgress):
             f"entropy {metrics['entropy']:.2f}  change {metrics['change']:.3f}"
         )
 
+    def callbacks(self, track: Tracker) -> Callbacks:
+        own: Callbacks = {"on_lookahead": self.lookahead, "on_training": self.training}
+        return super().callbacks(track) | own
+
     def lookahead(self, done: int, total: int) -> None:
         """A run of looking ahead has ended."""
-        self._phase("looking ahead", done, total, "")
+        self.count("looking ahead", done, total)
 
     def training(self, name: str, score: float, done: int, total: int) -> None:
         """A training of the verification has ended; `score` is its accuracy in percent."""
-        self._phase("verifying", done, total, f"{name} {score:.1f}%")
-
-    def _phase(self, doing: str, done: int, total: int, numbers: str) -> None:
-        if self.bar.disable:
-            line = f"{doing} {done}/{total}  {numbers}".rstrip()
-            self.console.print(line, highlight=False, markup=False)
-            return
-        if doing not in self.phases:
-            self.phases[doing] = self.bar.add_task("", total=total, numbers=numbers, doing=doing)
-        self.bar.update(self.phases[doing], completed=done, numbers=numbers)
+        self.count("verifying", done, total, f"{name} {score:.1f}%")
 
 
 class TrainProgress(EpochProgress):
@@ -110,114 +125,41 @@ class TrainProgress(EpochProgress):
     doing = "training"
 
     def start(self, split: Split, config: TrainConfig, model: str) -> None:
-        self.say(split, f"train   {model}; batches of {config.batch_size}")
+        self.begin(split, "train", f"{model}; batches of {config.batch_size}")
 
     def numbers(self, metrics: dict[str, Any]) -> str:
         return f"loss {metrics['loss']:.3f}"
 
 
-def print_trained(trained: Trained, console: Console) -> None:
-    """How good the network is, where it errs most, and the files."""
-    scores = trained.scores
-    title = f"on {scores.images:,} images it had not seen"
-    table = Table(title=title, title_justify="left", show_header=False)
-    table.add_column("")
-    table.add_column("", justify="right")
-    table.add_row("accuracy", f"{scores.accuracy:.2%}")
-    if scores.top5 is not None:
-        table.add_row("among the best five", f"{scores.top5:.2%}")
-    table.add_row("mean accuracy of the classes", f"{scores.balanced_accuracy:.2%}")
-    table.add_row("loss", f"{scores.loss:.4f}")
-    console.print(table)
-    errors = zip(scores.class_error_C, trained.classes, scores.confusion_CC, strict=True)
-    known = ((error, name, row) for error, name, row in errors if error is not None)
-    worst = sorted(known, key=lambda found: -found[0])[:WORST]
-    classes = Table(title="classes with the most errors", title_justify="left")
-    for column in ("class", "", "error", "images", "taken for"):
-        classes.add_column(column)
-    for error, name, row in worst:
-        others = [0 if other == name else n for other, n in zip(trained.classes, row, strict=True)]
-        mistaken = trained.classes[others.index(max(others))] if max(others) else "-"
-        classes.add_row(
-            escape(name), bar(error, 16), f"{error:.1%}", str(sum(row)), escape(mistaken)
-        )
-    console.print(classes)
-    console.print(
-        f"trained in {trained.seconds:.0f} s, {trained.images_per_second:,.0f} images/s",
-        highlight=False,
-    )
-    if trained.out is not None:
-        for name, what in (
-            ("model.safetensors", "the weights"),
-            ("model.json", "the network, its classes and its input"),
-            ("scores.json", "these numbers and the confusion matrix"),
-            ("log.jsonl", "the loss after every epoch"),
-        ):
-            console.print(f"  {trained.out / name}  {what}", highlight=False, markup=False)
+class CompareProgress(RunProgress):
+    """The trainings that have ended."""
+
+    done = total = 0
+
+    def callbacks(self, track: Tracker) -> Callbacks:
+        return {"on_start": self.start, "on_trial": track.after_trial(self.trial)}
+
+    def start(self, split: Split, model: str, total: int) -> None:
+        self.total = total
+        self.begin(split, "compare", f"{model}; {total} trainings")
+        self.advance("training", 0, total, "")
+
+    def trial(self, trial: Trial, scores: dict[str, Any]) -> None:
+        self.done += 1
+        last = f"{trial}: {scores['accuracy']:.2%} in {scores['seconds']:.0f} s"
+        self.count("training", self.done, self.total, last)
+
+    def stop(self) -> None:
+        super().stop()
+        if 0 < self.done < self.total:
+            self.say(
+                f"stopped after {self.done} of {self.total} trainings; the same command with "
+                f"--resume continues from {self.out}"
+            )
 
 
-def print_result(result: Result, console: Console) -> None:
-    """The policy as a table, the files, and what to type next."""
-    policy = result.policy
-    console.print(_best_subpolicies(policy))
-    rates = Table(title="how often each operation is done to an image", title_justify="left")
-    for column in ("operation", "", "share"):
-        rates.add_column(column)
-    for name, share in sorted(policy.op_probabilities().items(), key=lambda item: -item[1]):
-        rates.add_row(name, bar(min(1.0, share), 24), f"{share:.1%}")
-    console.print(rates)
-    verification = policy.provenance.get("verification")
-    if "lookahead" in policy.provenance:
-        console.print(_looked_ahead(policy), highlight=False, markup=False)
-    said = "Not yet compared with the free policies: --verify-budget or dada compare does that."
-    if verification is not None:
-        said = f"Verified: {verification['verdict']}"
-    console.print(f"found in {result.seconds:.0f} s. {said}", highlight=False, markup=False)
-    if result.out is not None:
-        _print_files(result.out, console)
-
-
-def _looked_ahead(policy: Policy) -> str:
-    seen = policy.provenance["lookahead"]
-    if seen is None:
-        return "Looking ahead was left out: too long here. --lookahead SECONDS allows it."
-    words = f"Looking ahead scored the operations in {seen['runs']} runs"
-    if (small := seen.get("stand_in")) is not None:
-        height, width = small["image_size"]
-        words += f" (of {small['model']}, with images shrunk to {width}x{height}, to save time)"
-    if "policy_runs" not in seen:
-        return f"{words}."
-    return (
-        f"{words} and, of {len(seen['policy_loss'])} policies made of them, took in "
-        f"{seen['policy_runs']} more: {seen['shape']}."
-    )
-
-
-def _best_subpolicies(policy: Policy) -> Table:
-    table = Table(
-        title=f"the {min(SHOWN, len(policy.subpolicies))} likeliest of "
-        f"{len(policy.subpolicies)} sub-policies",
-        title_justify="left",
-    )
-    table.add_column("drawn", justify="right")
-    table.add_column("what is done")
-    table.add_column("probability")
-    for subpolicy in sorted(policy.subpolicies, key=lambda s: -s.weight)[:SHOWN]:
-        table.add_row(
-            f"{subpolicy.weight:.1%}",
-            "\n".join(policy.describe_op(step) for step in subpolicy.ops),
-            "\n".join(f"{step.probability:.2f}" for step in subpolicy.ops),
-        )
-    return table
-
-
-def _print_files(out: Path, console: Console) -> None:
-    for name, what in (
-        ("report.html", "a page to look at"),
-        ("policy.json", "the policy"),
-        ("log.jsonl", "what was measured after every epoch"),
-        ("config.toml", "the settings"),
-    ):
-        console.print(f"  {out / name}  {what}", highlight=False, markup=False)
-    command = f"dada show {shell_word(out)} --image {shell_word(out / 'policy.png')}"
-    console.print(f"next:  {command}", highlight=False, markup=False)
+PROGRESS: dict[str, type[RunProgress]] = {
+    "search": SearchProgress,
+    "train": TrainProgress,
+    "compare": CompareProgress,
+}

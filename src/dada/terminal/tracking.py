@@ -1,7 +1,8 @@
-"""Numbers of every epoch to TensorBoard, Weights & Biases or MLflow, through one callback.
+"""Numbers of a run to TensorBoard, Weights & Biases or MLflow, through one callback.
 
-A run writes its own log.jsonl whether or not it is tracked. What is tracked goes under the names
-of that log, with a slash inside: `loss`, `val_accuracy`, `op_rate/Rotate`.
+A run writes its own files whether or not it is tracked. The epochs of a search or a training are
+tracked under the names of log.jsonl, with a slash inside: `loss`, `val_accuracy`,
+`op_rate/Rotate`. The trainings of a comparison are tracked as they end: `accuracy/uniform`.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import re
 import tomllib
 import warnings
 from collections.abc import Callable, Iterable, Mapping
@@ -19,12 +21,15 @@ from types import TracebackType
 from typing import Any
 
 from dada.runlog import write_text
+from dada.trials.runners import Trial
 
 OnEpoch = Callable[[dict[str, Any], int], None]
+OnTrial = Callable[[Trial, dict[str, Any]], None]
 Settings = Mapping[str, Any]
 
 PROJECT = "dada"
 _STATE = "tracking.json"  # which run of a service this directory is, for when it is resumed
+_NOT_FOR_NAMES = re.compile(r"[^\w./ -]")  # MLflow refuses them: the colon of randaugment:2,0.5
 
 
 @dataclass(frozen=True)
@@ -77,6 +82,8 @@ def _mlflow(run_dir: Path, settings: Settings, known: dict[str, str]) -> Sink:
     return Sink(lambda numbers, epoch: mlflow.log_metrics(numbers, step=epoch), mlflow.end_run)
 
 
+SCORES = ("accuracy", "balanced_accuracy", "top5", "loss", "seconds")
+
 SERVICES: dict[str, Callable[[Path, Settings, dict[str, str]], Sink]] = {
     "tensorboard": _tensorboard,
     "wandb": _wandb,
@@ -90,19 +97,32 @@ class Tracker:
     def __init__(self, names: tuple[str, ...], run_dir: Path, config: Settings | None) -> None:
         self.names, self.run_dir, self.config = names, run_dir, config
         self.sinks: dict[str, Sink] | None = None
+        self.trials = 0
 
     def __call__(self, metrics: dict[str, Any], epochs: int) -> None:
-        """Pass on one epoch. A service that fails later on is warned about once and left out."""
+        """Pass on one epoch."""
+        numbers = {name: value for name, value in metrics.items() if name != "epoch"}
+        self.log(numbers, int(metrics["epoch"]), "epoch")
+
+    def trial(self, trial: Trial, scores: dict[str, Any]) -> None:
+        """Pass on the scores of a training that has ended; the steps count these trainings."""
+        self.trials += 1
+        policy = _NOT_FOR_NAMES.sub("-", trial.name)
+        tracked = {name: {policy: scores[name]} for name in SCORES if name in scores}
+        self.log(tracked, self.trials, "training")
+
+    def log(self, metrics: Settings, step: int, counted: str) -> None:
+        """A service that fails later on is warned about once and left out."""
         if self.sinks is None:
             self.sinks = self._open()
-        numbers = flat_numbers({k: v for k, v in metrics.items() if k != "epoch"})
+        numbers = flat_numbers(metrics)
         for name, sink in list(self.sinks.items()):
             try:
-                sink.log(numbers, int(metrics["epoch"]))
-            except Exception as error:  # a network, a quota, a full disk: the search is worth more
+                sink.log(numbers, step)
+            except Exception as error:  # a network, a quota, a full disk: the run is worth more
                 del self.sinks[name]
-                problem = f"tracking with {name} ended in epoch {metrics['epoch']}: {error}"
-                warnings.warn(f"{problem}; log.jsonl goes on", stacklevel=2)
+                problem = f"tracking with {name} ended in {counted} {step}: {error}"
+                warnings.warn(f"{problem}; the run goes on", stacklevel=2)
 
     def after(self, first: OnEpoch) -> OnEpoch:
         """One callback that calls `first`, then tracks."""
@@ -110,6 +130,15 @@ class Tracker:
         def both(metrics: dict[str, Any], epochs: int) -> None:
             first(metrics, epochs)
             self(metrics, epochs)
+
+        return both
+
+    def after_trial(self, first: OnTrial) -> OnTrial:
+        """The same for a comparison's `on_trial`."""
+
+        def both(trial: Trial, scores: dict[str, Any]) -> None:
+            first(trial, scores)
+            self.trial(trial, scores)
 
         return both
 
@@ -146,8 +175,8 @@ class Tracker:
                     sink.close()
                 line = (str(error).strip() or type(error).__name__).splitlines()[0]
                 raise ValueError(
-                    f"--track {name} could not start: {line}; set it up, or leave it out and "
-                    "continue with --resume"
+                    f"tracking with {name} could not start: {line}; set it up, or leave it out "
+                    "and continue with `resume=True`"
                 ) from error
         if known != before:
             write_text(state, json.dumps(known, indent=1) + "\n")
@@ -166,9 +195,9 @@ def tracker(
     chosen = tuple(dict.fromkeys(filter(None, (name.strip() for name in listed))))
     for name in chosen:
         if name not in SERVICES:
-            raise ValueError(f"--track {name!r} is not known; use {', '.join(SERVICES)}")
+            raise ValueError(f"no tracking with {name!r}; use {', '.join(SERVICES)}")
         if find_spec(name) is None:
-            raise ValueError(f"--track {name} needs a package: pip install {name}")
+            raise ValueError(f"tracking with {name} needs a package: pip install {name}")
     return Tracker(chosen, Path(run_dir), config)
 
 

@@ -117,7 +117,7 @@ def run_epochs(
 def check_finite(what: str, number: float, epoch: int, lr: float) -> None:
     if not math.isfinite(number):
         raise ValueError(
-            f"the {what} became {number} in epoch {epoch}; lower --lr (now {lr:g}) "
+            f"the {what} became {number} in epoch {epoch}; lower `lr` (now {lr:g}) "
             "or look for broken images"
         )
 

@@ -170,7 +170,7 @@ def in_processes(
     except (EOFError, ConnectionError):
         raise ValueError(
             "a training process died, most likely for want of memory; "
-            "use --at-once 1, or --resume to continue"
+            "use `at_once=1`, or `resume=True` to continue"
         ) from None
     finally:
         for worker, connection in workers:

@@ -36,7 +36,7 @@ def export_file(
     if path.suffix != suffix:
         raise ValueError(f"{path}: a file for {target} should be named {suffix}")
     if path.exists() and not force:
-        raise ValueError(f"{path}: exists already; choose another --out or pass --force")
+        raise ValueError(f"{path}: exists already; choose another `out` or pass `force=True`")
     path.parent.mkdir(parents=True, exist_ok=True)
     write_text(path, text)
     return path

@@ -18,15 +18,15 @@ READERS: dict[str, Callable[[str, Collection[str]], Policy]] = {
 }
 
 
-def import_policy(file: str, source: str, *, drop: Collection[str] = ()) -> Policy:
+def import_policy(file: str, source: str, *, exclude: Collection[str] = ()) -> Policy:
     """The policy of a file, or of a name, of another library.
 
     What a policy can express only approximately is listed in `provenance["approximations"]`; what
-    it cannot express is refused by name. `drop` names operations of the library to leave out.
+    it cannot express is refused by name. `exclude` names operations of the library to leave out.
     """
     if source not in READERS:
         raise ValueError(f"no import from {quoted(source)}; the sources are {', '.join(READERS)}")
-    return READERS[source](file, drop)
+    return READERS[source](file, exclude)
 
 
 def import_file(
@@ -34,14 +34,14 @@ def import_file(
     source: str,
     out: str | os.PathLike[str],
     *,
-    drop: Collection[str] = (),
+    exclude: Collection[str] = (),
     force: bool = False,
 ) -> Policy:
     """`import_policy`, written to `out`."""
     path = Path(out)
     if path.exists() and not force:
-        raise ValueError(f"{path}: exists already; choose another --out or pass --force")
-    policy = import_policy(file, source, drop=drop)
+        raise ValueError(f"{path}: exists already; choose another `out` or pass `force=True`")
+    policy = import_policy(file, source, exclude=exclude)
     path.parent.mkdir(parents=True, exist_ok=True)
     policy.save(path)
     return policy

@@ -156,7 +156,7 @@ def _spread(
     def read_op(name: str, probability: float, level: float | None) -> PhysicalOp:
         if name not in READINGS:
             raise ValueError(
-                f"{file}: op {quoted(name)} cannot be imported; --drop {name} leaves it out"
+                f"{file}: op {quoted(name)} cannot be imported; `exclude` can leave it out"
             )
         level = LEVELS if level is None else level
         if not 0 <= level <= LEVELS:

@@ -85,7 +85,7 @@ def _branches(run: BranchedRun, steps_of_all: int) -> Turns[dict[str, Scores]]:
         if not math.isfinite(scores[name].loss):
             raise ValueError(
                 f"looking ahead, the validation loss with {name} became {scores[name].loss}; "
-                "look for broken images, or leave it out with --lookahead 0"
+                "look for broken images, or leave it out with `lookahead=0`"
             )
     return scores
 

@@ -201,9 +201,9 @@ def _check(
         given = ", ".join(candidates) or "none"
         raise ValueError(f"the candidates should hold {AGAINST!r} to compare with, got {given}")
     if isinstance(budget, bool) or not (math.isfinite(budget) and budget >= 0):
-        raise ValueError(f"--verify-budget should be a number of seconds, got {budget!r}")
+        raise ValueError(f"`budget` should be a number of seconds, got {budget!r}")
     if at_once is not None and at_once < 1:
-        raise ValueError(f"at_once should be 1 or more, got {at_once}")
+        raise ValueError(f"`at_once` should be 1 or more, got {at_once}")
 
 
 def _settled(

@@ -1,0 +1,87 @@
+"""The options that search, train and compare share, each written once."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Annotated, Any, get_type_hints
+
+import typer
+
+PANEL = "Shared by search, train and compare"
+
+
+def comma_separated(text: str) -> tuple[str, ...] | None:
+    """ "Invert, Solarize" -> the names in it; None when there is none."""
+    return tuple(filter(None, map(str.strip, text.split(",")))) or None
+
+
+def split_names(text: str) -> list[str]:
+    """ "a,randaugment:2,0.5,b" -> the three names in it."""
+    found = re.findall(r"\s*(randaugment:[^,]*,[^,]*|[^,]+)", text)
+    return [name.strip() for name in found if name.strip()]
+
+
+def _batch_size(text: str) -> int | str:
+    if text != "auto" and not text.isdigit():
+        raise typer.BadParameter(f"{text!r} is neither a number nor auto")
+    return text if text == "auto" else int(text)
+
+
+def _option(help: str, **details: Any) -> Any:
+    return typer.Option(help=help, rich_help_panel=PANEL, **details)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """A field is an option; `shares_options` gives all of them to a command."""
+
+    model: Annotated[str | None, _option("A network by name, or module:factory.")] = None
+    recipe: Annotated[
+        str | None, _option("The paper's settings by name, e.g. cifar10_wrn40_2.")
+    ] = None
+    image_size: Annotated[int | None, _option("Side to resize images to.")] = None
+    epochs: Annotated[int | None, _option("Passes over the training images.")] = None
+    batch_size: Annotated[
+        Any,
+        _option(
+            "Images in a step; auto: what fits on the card.", parser=_batch_size, metavar="N|auto"
+        ),
+    ] = None
+    lr: Annotated[float | None, _option("Learning rate of the network.")] = None
+    precision: Annotated[str | None, _option("bf16, tf32 or fp32; default: by device.")] = None
+    seed: Annotated[int, _option("Makes the run repeatable; of several, the first.")] = 0
+    device: Annotated[str, _option("auto, cpu or cuda.")] = "auto"
+    graph: Annotated[bool, _option("On a GPU, record the step as a CUDA graph.")] = True
+    out: Annotated[Path | None, _option("Run directory; default runs/NAME.")] = None
+    resume: Annotated[bool, _option("Continue a run that was interrupted.")] = False
+    track: Annotated[str, _option("Also log to tensorboard, wandb, mlflow.")] = ""
+
+
+def shares_options(command: Callable[..., None]) -> Callable[..., None]:
+    """A command that takes `options: RunOptions`, as one that has an option for each of them."""
+    types = get_type_hints(RunOptions, include_extras=True)
+    shared = [
+        inspect.Parameter(
+            field.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=field.default,
+            annotation=types[field.name],
+        )
+        for field in fields(RunOptions)
+    ]
+    signature = inspect.signature(command, eval_str=True)
+    own = [each for each in signature.parameters.values() if each.name != "options"]
+
+    def with_options(**given: Any) -> None:
+        options = RunOptions(**{each.name: given.pop(each.name) for each in shared})
+        command(**given, options=options)
+
+    # What typer reads to make the options and the help.
+    with_options.__name__, with_options.__doc__ = command.__name__, command.__doc__
+    with_options.__signature__ = signature.replace(parameters=[*own, *shared])  # type: ignore[attr-defined]
+    with_options.__annotations__ = {each.name: each.annotation for each in [*own, *shared]}
+    return with_options

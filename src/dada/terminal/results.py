@@ -1,0 +1,190 @@
+"""What a person reads when a search, a training or a comparison has ended."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from dada import Comparison, Policy, Result, Trained
+from dada.safe_text import shell_word
+from dada.terminal.policy_table import bar
+
+SHOWN = 10  # sub-policies in the closing table of a search
+WORST = 5  # classes in a training's
+
+
+def _say(line: str, console: Console, style: str | None = None) -> None:
+    console.print(line, highlight=False, markup=False, style=style)
+
+
+def _print_files(out: Path | None, files: dict[str, str], console: Console) -> None:
+    """Those of a run directory that are there, and what they hold."""
+    for name, what in files.items():
+        if out is not None and (out / name).exists():
+            _say(f"  {out / name}  {what}", console)
+
+
+def print_result(result: Result, console: Console) -> None:
+    """The policy as a table, the files, and what to type next."""
+    policy = result.policy
+    console.print(_best_subpolicies(policy))
+    rates = Table(title="how often each operation is done to an image", title_justify="left")
+    for column in ("operation", "", "share"):
+        rates.add_column(column)
+    for name, share in sorted(policy.op_probabilities().items(), key=lambda item: -item[1]):
+        rates.add_row(name, bar(min(1.0, share), 24), f"{share:.1%}")
+    console.print(rates)
+    verification = policy.provenance.get("verification")
+    if "lookahead" in policy.provenance:
+        _say(_looked_ahead(policy), console)
+    said = "Not yet compared with the free policies: --verify-budget or dada compare does that."
+    if verification is not None:
+        said = f"Verified: {verification['verdict']}"
+    _say(f"found in {result.seconds:.0f} s. {said}", console)
+    if result.out is None:
+        return
+    files = {
+        "report.html": "a page to look at",
+        "policy.json": "the policy",
+        "log.jsonl": "what was measured after every epoch",
+        "config.toml": "the settings",
+    }
+    _print_files(result.out, files, console)
+    picture = result.out / "policy.png"
+    _say(f"next:  dada show {shell_word(result.out)} --image {shell_word(picture)}", console)
+
+
+def _looked_ahead(policy: Policy) -> str:
+    seen = policy.provenance["lookahead"]
+    if seen is None:
+        return "Looking ahead was left out: too long here. --lookahead SECONDS allows it."
+    words = f"Looking ahead scored the operations in {seen['runs']} runs"
+    if (small := seen.get("stand_in")) is not None:
+        height, width = small["image_size"]
+        words += f" (of {small['model']}, with images shrunk to {width}x{height}, to save time)"
+    if "policy_runs" not in seen:
+        return f"{words}."
+    return (
+        f"{words} and, of {len(seen['policy_loss'])} policies made of them, took in "
+        f"{seen['policy_runs']} more: {seen['shape']}."
+    )
+
+
+def _best_subpolicies(policy: Policy) -> Table:
+    table = Table(
+        title=f"the {min(SHOWN, len(policy.subpolicies))} likeliest of "
+        f"{len(policy.subpolicies)} sub-policies",
+        title_justify="left",
+    )
+    table.add_column("drawn", justify="right")
+    table.add_column("what is done")
+    table.add_column("probability")
+    for subpolicy in sorted(policy.subpolicies, key=lambda s: -s.weight)[:SHOWN]:
+        table.add_row(
+            f"{subpolicy.weight:.1%}",
+            "\n".join(policy.describe_op(step) for step in subpolicy.ops),
+            "\n".join(f"{step.probability:.2f}" for step in subpolicy.ops),
+        )
+    return table
+
+
+def print_trained(trained: Trained, console: Console) -> None:
+    """How good the network is, where it errs most, and the files."""
+    scores = trained.scores
+    title = f"on {scores.images:,} images it had not seen"
+    table = Table(title=title, title_justify="left", show_header=False)
+    table.add_column("")
+    table.add_column("", justify="right")
+    table.add_row("accuracy", f"{scores.accuracy:.2%}")
+    if scores.top5 is not None:
+        table.add_row("among the best five", f"{scores.top5:.2%}")
+    table.add_row("mean accuracy of the classes", f"{scores.balanced_accuracy:.2%}")
+    table.add_row("loss", f"{scores.loss:.4f}")
+    console.print(table)
+    errors = zip(scores.class_error_C, trained.classes, scores.confusion_CC, strict=True)
+    known = ((error, name, row) for error, name, row in errors if error is not None)
+    worst = sorted(known, key=lambda found: -found[0])[:WORST]
+    classes = Table(title="classes with the most errors", title_justify="left")
+    for column in ("class", "", "error", "images", "taken for"):
+        classes.add_column(column)
+    for error, name, row in worst:
+        others = [0 if other == name else n for other, n in zip(trained.classes, row, strict=True)]
+        mistaken = trained.classes[others.index(max(others))] if max(others) else "-"
+        classes.add_row(
+            escape(name), bar(error, 16), f"{error:.1%}", str(sum(row)), escape(mistaken)
+        )
+    console.print(classes)
+    speed = f"{trained.images_per_second:,.0f} images/s"
+    _say(f"trained in {trained.seconds:.0f} s, {speed}", console)
+    files = {
+        "model.safetensors": "the weights",
+        "model.json": "the network, its classes and its input",
+        "scores.json": "these numbers and the confusion matrix",
+        "log.jsonl": "the loss after every epoch",
+    }
+    _print_files(trained.out, files, console)
+
+
+def print_comparison(comparison: Comparison, console: Console, out: Path | None = None) -> None:
+    """The scores, the differences, the verdict, and the files."""
+    console.print(_scores(comparison))
+    if comparison.differences:
+        console.print(_differences(comparison))
+    _say(comparison.verdict, console, style="bold")
+    files = {
+        "comparison.json": "all numbers",
+        "comparison.png": "the picture",
+        "trainings": "one file for each training",
+    }
+    _print_files(out, files, console)
+
+
+def _scores(comparison: Comparison) -> Table:
+    rows = sorted(comparison.policies, key=lambda row: -row.mean)
+    low, high = min(row.mean for row in rows), max(row.mean for row in rows)
+    # From a little below the worst, or a difference of a point would not show.
+    floor = max(0.0, low - max(1.0, 0.5 * (high - low)))
+    what = comparison.metric.replace("_", " ")
+    count = len(comparison.seeds)
+    table = Table(
+        title=f"{what} in %, {count} seed{'s' if count > 1 else ''}, "
+        f"{comparison.images:,} images (bars from {floor:.1f})",
+        title_justify="left",
+    )
+    table.add_column("policy", overflow="fold")
+    table.add_column("mean", justify="right")
+    table.add_column("95% interval", justify="center")
+    table.add_column("", no_wrap=True)
+    table.add_column("by seed")
+    for row in rows:
+        table.add_row(
+            escape(row.name),
+            f"{row.mean:.2f}",
+            _interval(row.interval),
+            bar((row.mean - floor) / max(1e-9, high - floor)),
+            " ".join(f"{score:.2f}" for score in row.scores),
+        )
+    return table
+
+
+def _interval(ends: tuple[float, float] | None, sign: str = "") -> str:
+    return "-" if ends is None else f"{ends[0]:{sign}.2f} to {ends[1]:{sign}.2f}"
+
+
+def _differences(comparison: Comparison) -> Table:
+    table = Table(title="differences in points, seed by seed", title_justify="left")
+    for column in ("policy", "against", "mean", "95% interval", ""):
+        table.add_column(column, justify="right" if column == "mean" else "left")
+    for found in comparison.differences:
+        word = "no difference seen"
+        if found.interval is None:
+            word = "one seed: no interval"
+        elif found.seen:
+            word = "better" if found.mean > 0 else "worse"
+        widened = f" (picked from {found.picked_from})" if found.picked_from > 1 else ""
+        names = escape(found.policy), escape(found.against) + widened
+        table.add_row(*names, f"{found.mean:+.2f}", _interval(found.interval, "+"), word)
+    return table

@@ -1,0 +1,51 @@
+"""A search, a training or a comparison as a person follows it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from dada.terminal.console import console
+from dada.terminal.options import RunOptions
+from dada.terminal.progress import PROGRESS
+from dada.terminal.tracking import tracker
+
+
+class Run:
+    """Where it is written, its progress and its tracking; `with` closes them however it ends."""
+
+    def __init__(self, command: str, data: str | None, options: RunOptions) -> None:
+        self.options = options
+        name = Path(data or "digits").name.replace(":", "-")
+        self.out = options.out or Path("runs") / f"{command}-{name}"
+        self.console = console()
+        self.progress = PROGRESS[command](self.console, self.out)
+        # Under torchrun only the first process speaks, to services as to people.
+        first = os.environ.get("RANK", "0") == "0"
+        self.tracker = tracker(options.track if first else "", self.out)
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """What dada.search, dada.train and dada.compare are all given, by name.
+
+        A comparison has `seeds` of its own, so `seed` is left to the command.
+        """
+        options = asdict(self.options)
+        for own in ("seed", "track"):
+            del options[own]
+        return options | {"out": self.out} | self.progress.callbacks(self.tracker)
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.progress.stop()
+        self.tracker.close()
