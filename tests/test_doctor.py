@@ -13,6 +13,7 @@ import torch
 from rich.console import Console
 from typer.testing import CliRunner
 
+import dada
 from dada.terminal import doctor
 from dada.terminal.commands import app, main
 
@@ -34,6 +35,7 @@ def test_this_machine_is_usable(tmp_path):
     found = by_name(findings)
     assert doctor.usable(findings)
     assert found["torch"].found == torch.__version__
+    assert found["dada"].found == f"{dada.__version__} in {Path(dada.__file__).parent}"
     assert {"python", "dada", "CPU", "runs folder", "terminal", "completion"} <= set(found)
     assert found["runs folder"].state == doctor.GOOD
     assert not (tmp_path / "runs").exists(), "looking should leave nothing behind"

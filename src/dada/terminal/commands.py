@@ -37,7 +37,7 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Say which.")
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
     debug: Annotated[bool, typer.Option(help="Show the traceback of an error.")] = False,
 ) -> None:
@@ -52,7 +52,7 @@ def search(
     preset: Annotated[str, typer.Option(help="dada or paper.")] = "dada",
     estimator: Annotated[str | None, typer.Option(help="gumbel, relax, reinforce or rloo.")] = None,
     space: Annotated[
-        str | None, typer.Option(help="paper, strength or wide; only paper may be left.")
+        str | None, typer.Option(help="paper, strength or wide; from paper it may change.")
     ] = None,
     exclude: Annotated[str, typer.Option(help="Operations to leave out: Invert,Solarize")] = "",
     draws: Annotated[str | None, typer.Option(help="A draw for every image, or batch.")] = None,
@@ -110,13 +110,13 @@ def train(
         str, typer.Option(help="A policy file, a run directory, or a name.")
     ] = "none",
     ema: Annotated[
-        float | None, typer.Option(help="Judge averaged weights; their decay, e.g. 0.999.")
+        float | None, typer.Option(help="Score averaged weights; their decay, e.g. 0.999.")
     ] = None,
     compile: Annotated[
         bool | None, typer.Option("--compile", help="torch.compile: slow to start, then faster.")
     ] = None,
 ) -> None:
-    """Train a network under a policy, and judge it on images it has not seen."""
+    """Train a network under a policy, and score it on images it has not seen."""
     from dada.terminal.results import print_trained
     from dada.terminal.run import Run
 
@@ -229,7 +229,7 @@ def import_(
     exclude: Annotated[str, typer.Option(help="Operations of theirs to leave out: A,B")] = "",
     force: Force = False,
 ) -> None:
-    """Read a policy from another library's form."""
+    """Read a policy that was written for another library."""
     from dada.exchange.imports import import_file
 
     names = comma_separated(exclude) or ()
@@ -254,7 +254,7 @@ def report(
 
 @app.command(epilog="Example: dada doctor")
 def doctor() -> None:
-    """Say what this machine has, what is missing and how to install it."""
+    """Show what this machine has, what is missing and how to install it."""
     from dada.terminal.console import console
     from dada.terminal.doctor import examine, print_findings, usable
 

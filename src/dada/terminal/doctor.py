@@ -97,7 +97,7 @@ def _python() -> Iterator[Finding]:
         found=f"{about['python']} on {platform.system()} {platform.machine()}",
         hint="" if good else "dada needs Python 3.11 or newer",
     )
-    where = Path(__file__).parent
+    where = Path(__file__).parents[1]
     yield Finding(topic="software", name="dada", state=GOOD, found=f"{about['dada']} in {where}")
 
 
