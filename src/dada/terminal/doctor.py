@@ -28,6 +28,7 @@ NEEDED = (
     "pillow",
     "safetensors",
     "scikit-learn",
+    "scipy",
     "typer",
     "rich",
 )
