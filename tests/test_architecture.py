@@ -1,4 +1,4 @@
-"""docs/architecture.md says what is so: its floors are those of the import test, its walk exists."""
+"""docs/architecture.md says what is so: floors as the import test has them, a walk that exists."""
 
 from __future__ import annotations
 

@@ -479,6 +479,7 @@ def test_a_step_that_finds_no_room_ends_with_that_line(monkeypatch, command):
         call(digits(), batch_size="auto", epochs=1, device="cpu")
 
 
+@pytest.mark.usefixtures("quick_lookahead")
 @pytest.mark.parametrize("command", ["train", "search"])
 def test_auto_finds_the_batch_size_that_fits(monkeypatch, command):
     module = {"train": training, "search": searching}[command]

@@ -128,7 +128,7 @@ def test_a_policy_does_not_change():
 def test_the_old_name_of_from_rows_warns():
     rows = [[("Rotate", 0.5, 0.25)], [("Invert", 1.0, 0.0)]]
     with pytest.warns(DeprecationWarning, match=r"Policy.uniform\(rows\) is now Policy.from_rows"):
-        old = Policy.from_rows(rows, "strength", name="mine")
+        old = Policy.uniform(rows, "strength", name="mine")
     new = Policy.from_rows(rows, "strength", name="mine")
     assert old == new and old.provenance == new.provenance == {"name": "mine"}
 

@@ -22,6 +22,7 @@ def test_there_is_something_to_run() -> None:
     assert len(BLOCKS) >= 2
 
 
+@pytest.mark.usefixtures("quick_lookahead")
 @pytest.mark.parametrize("block", BLOCKS)
 def test_python_runs_as_written(
     block: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
