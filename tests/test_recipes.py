@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from dada import models, recipes
+from dada.api.preparation import reduced as reduced_by
 from dada.config import BASES
 from dada.data import Split, TensorPart
 
@@ -97,7 +98,7 @@ def test_the_data_is_reduced_as_the_recipe_says():
     labels_N = torch.arange(130 * 60) % 130
     part = TensorPart(torch.zeros(len(labels_N), 1, 2, 2, dtype=torch.uint8), labels_N)
     split = Split(train=part, classes=tuple(f"c{i:03d}" for i in range(130)), name="x")
-    reduced = recipes.named("reduced_imagenet_resnet50").reduced(split, seed=1)
+    reduced = reduced_by(split, recipes.named("reduced_imagenet_resnet50"), 1)
     assert len(reduced.train) == 6000 and reduced.num_classes == 120
     assert torch.bincount(reduced.train.labels_N).tolist() == [50] * 120
-    assert recipes.named("cifar10_wrn40_2").reduced(split) is split
+    assert reduced_by(split, recipes.named("cifar10_wrn40_2"), 0) is split

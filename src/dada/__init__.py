@@ -12,11 +12,11 @@ from dada import renamed
 if TYPE_CHECKING:
     from dada import ops
     from dada.api import compare, search, train
+    from dada.api.results import Result, Trained
     from dada.comparison import Comparison
     from dada.config import SearchConfig, TrainConfig
     from dada.policy import Policy, PolicyOp, SubPolicy
     from dada.policy.space import SearchSpace
-    from dada.results import Result, Trained
 
 __version__ = "0.1.0"
 
@@ -41,12 +41,12 @@ _MODULE_OF = {
     "Comparison": "dada.comparison",
     "Policy": "dada.policy",
     "PolicyOp": "dada.policy",
-    "Result": "dada.results",
+    "Result": "dada.api.results",
     "SearchConfig": "dada.config",
     "SearchSpace": "dada.policy.space",
     "SubPolicy": "dada.policy",
     "TrainConfig": "dada.config",
-    "Trained": "dada.results",
+    "Trained": "dada.api.results",
     "compare": "dada.api",
     "search": "dada.api",
     "train": "dada.api",

@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dada.config import BASES, SearchConfig, TrainConfig, search_config
-from dada.data import Split, reduce
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,12 +28,6 @@ class Recipe:
     classes: int | None = None  # classes drawn at random; None: all
     search: SearchConfig | None = None
     train: TrainConfig | None = None
-
-    def reduced(self, split: Split, seed: int = 0) -> Split:
-        """The part of the data that the paper used, drawn by seed."""
-        if self.reduce_to is None:
-            return split
-        return reduce(split, self.reduce_to, seed, classes=self.classes)
 
 
 def _search(data: str, model: str, reduce_to: int, **settings: Any) -> Recipe:

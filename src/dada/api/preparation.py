@@ -28,7 +28,7 @@ from dada.config import (
     changed,
     search_config,
 )
-from dada.data import Split, load_with_base
+from dada.data import Split, load_with_base, reduce
 from dada.engine import Ranks, fitting, out_of_memory_named, resolve_device
 from dada.policy.space import SearchSpace
 from dada.recipes import Recipe
@@ -187,6 +187,13 @@ def train_settings(asked: Preparation, settings: Mapping[str, Any]) -> TrainConf
     recipe = asked.recipe
     start = TrainConfig() if recipe is None or recipe.train is None else recipe.train
     return changed(start, settings)
+
+
+def reduced(split: Split, recipe: Recipe, seed: int) -> Split:
+    """The part of the data that the paper searched on, drawn by seed."""
+    if recipe.reduce_to is None:
+        return split
+    return reduce(split, recipe.reduce_to, seed, classes=recipe.classes)
 
 
 def seeds_of(seeds: int | Sequence[int]) -> tuple[int, ...]:

@@ -12,6 +12,22 @@ from typing import Any
 from torch import nn
 
 from dada import models
+from dada.api.preparation import (
+    ImageSize,
+    OutPath,
+    as_typed,
+    lookahead_settings,
+    prepare,
+    reduced,
+    search_settings,
+    seeds_of,
+    several_processes,
+    train_settings,
+    verify_settings,
+    wants_auto,
+    with_room,
+)
+from dada.api.results import Result, Trained, write_training
 from dada.comparison import (
     METRICS,
     Comparison,
@@ -35,22 +51,7 @@ from dada.policy_search import SearchJob, find_policy
 from dada.policy_search.lookahead import OnRun, with_fewer_steps
 from dada.policy_search.measuring import try_step as searching_step
 from dada.policy_search.verify import OnTraining
-from dada.preparation import (
-    ImageSize,
-    OutPath,
-    as_typed,
-    lookahead_settings,
-    prepare,
-    search_settings,
-    seeds_of,
-    several_processes,
-    train_settings,
-    verify_settings,
-    wants_auto,
-    with_room,
-)
 from dada.report import save_samples, write_report
-from dada.results import Result, Trained, write_training
 from dada.runlog import POLICY
 from dada.training.loop import Job, run_job
 from dada.training.loop import try_step as training_step
@@ -101,7 +102,7 @@ def search(
     split, base = asked.load(config.base, settings, val_data=val_data, seed=seed)
     config = replace(config, base=base)
     if asked.recipe is not None:
-        split = asked.recipe.reduced(split, seed)
+        split = reduced(split, asked.recipe, seed)
     undivided = split if split.val is None else None
     if undivided is not None:
         split = split_off_validation(split, config.val_fraction, seed)
