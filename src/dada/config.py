@@ -242,6 +242,10 @@ class LookaheadConfig:
     stand_in_images_of_a_class: int = 10  # or so many, if that is more
 
     def __post_init__(self) -> None:
+        if self.most_runs % 2:
+            raise ValueError(
+                f"`most_runs` should be even: runs come in pairs, got {self.most_runs}"
+            )
         if not 0 <= self.seconds < math.inf:
             raise ValueError(f"`lookahead` should be 0 or more seconds, got {self.seconds}")
 

@@ -86,12 +86,13 @@ def search(
     """Learn an augmentation policy for a data set.
 
     `train_data` is anything `dada.data.load` reads: a name, a folder, a dataset of (image, label),
-    or a pair of tensors. Without `val_data`, half of it is set aside to validate on. `model` is a
+    or a pair of tensors. Without `val_data`, and where the data
+    has no validation images of its own, half of it is set aside to validate on. `model` is a
     name, or a network of one's own that returns logits. `settings` are those of `SearchConfig`,
     over those of the preset or of a recipe of the paper. `lookahead` is in seconds, roughly. With a
     `verify_budget` (seconds, roughly; by default there is one on a GPU) and `verify`, short
     trainings then choose between the policy found and the free ones:
-    `result.policy.provenance["verification"]` says by how much it won. Both also take their
+    `result.policy.provenance["verification"]` says what was seen. Both also take their
     settings as a value, a `LookaheadConfig` or a `VerifyConfig`.
     """
     asked = prepare("search", train_data, model, recipe, seed, device, image_size, out, resume)
@@ -111,7 +112,8 @@ def search(
         config = with_room(
             config, lambda fit: searching_step(split, network, fit, asked.device), split.image_size
         )
-    # The search trains the network it is given; what comes after it begins with fresh ones.
+    # The search trains the network it is given; what comes after it begins with new ones, or with
+    # copies of the user's own as it was given.
     pristine = copy.deepcopy(network) if isinstance(asked.model, nn.Module) else name
     build = models.untrained(pristine, split.num_classes, split.channels, split.image_size)
     config = with_fewer_steps(config, ahead, split, build, asked.device)
@@ -123,6 +125,10 @@ def search(
         "verify_budget": verification.seconds or None,
         "search": asdict(config),
     }
+    if isinstance(lookahead, LookaheadConfig):
+        facts["lookahead"] = asdict(ahead)
+    if isinstance(verify, VerifyConfig):
+        facts["verify"] = asdict(verification)
     with joined(asked.device) as ranks, out_of_memory_named(config.batch_size, split.image_size):
         run = asked.open_run(ranks, facts)
         if ranks.same(run is not None and run.finished):

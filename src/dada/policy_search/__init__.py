@@ -43,21 +43,28 @@ def find_policy(
     on_lookahead: OnRun | None = None,
     on_training: OnTraining | None = None,
 ) -> FoundPolicy:
-    """A policy for `job.split`, in three phases."""
-    # 1. Measure. One network is trained under random draws. Each step asks how the draw of each
-    #    image changes the validation loss one step later (the paper). Preset `paper` ends here.
+    """A policy for `job.split`, in three phases.
+
+    `on_epoch` is told of epochs of the first, `on_lookahead` of trainings of the second,
+    `on_training` of trainings of the third.
+    """
+    # 1. Measure. One network is trained, each image under a random sub-policy (preset `paper`: drawn
+    #    from the policy that is being learned). Each step asks whether training on that augmented
+    #    image lowers the validation loss one step later. This is the paper's search, and all of it.
     measured = measure(job, on_epoch)
     policy, seconds = measured.policy, measured.seconds
 
     # 2. Look ahead. One step knows little. So the second half of a training is repeated, once with
     #    each operation alone: the validation loss at the end says which operations help. Then once
-    #    with each of several policies made of those scores: that says how much is enough.
+    #    with each of several policies made of those scores: that says how strong and how frequent
+    #    augmentation should be.
     if job.lookahead.seconds > 0:
         found = look_ahead(job, measured, on_lookahead)
         policy, seconds = found.policy, seconds + found.seconds
 
-    # 3. Verify. Short trainings choose among this policy and the free ones; pairs with fresh seeds
-    #    then measure the choice against `uniform`. Only what they show is claimed.
+    # 3. Verify. Short trainings choose among this policy and those that need no search (`uniform`,
+    #    every sub-policy equally likely; TrivialAugment; RandAugment; none). The choice and `uniform`
+    #    are then trained with the same seeds, none of which chose. Only what they show is claimed.
     if job.verify.seconds > 0:
         searched = policy
         verified = verify_searched(job, searched, on_training)

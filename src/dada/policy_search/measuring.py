@@ -41,7 +41,7 @@ class Measured:
     policy: Policy
     parameters: PolicyParameters  # what the policy was made of
     space: SearchSpace
-    goodness_O: Tensor | None  # what each step's evidence says of every operation; more is better
+    goodness_O: Tensor | None  # what all steps together say of every operation; more is better
     history: list[dict[str, Any]]  # one entry per epoch
     seconds: float
 

@@ -65,7 +65,8 @@ def _compared(compared: Mapping[str, Any]) -> Html:
         tone = "good"
     elif ends is not None and ends[1] < 0:
         tone = "bad"
-    said = re.sub(r"^no\b", "No", str(compared.get("verdict") or "").replace("+-", "±"))
+    said = str(compared.get("verdict") or "").replace("+-", "±")
+    said = re.sub(r"^no(t|thing)?\b", lambda word: word[0].capitalize(), said)
     if not said:
         said = f"Compared with {against}." if difference is not None else "Compared."
     facts = []

@@ -42,7 +42,9 @@ def print_result(result: Result, console: Console) -> None:
         _say(_looked_ahead(policy), console)
     said = "Not yet compared with the free policies: --verify-budget or dada compare does that."
     if verification is not None:
-        said = f"Verified: {verification['verdict']}"
+        verdict = str(verification["verdict"])
+        measured = verification["interval"] is not None
+        said = f"Verified: {verdict}" if measured else f"{verdict[:1].upper()}{verdict[1:]}"
     _say(f"found in {result.seconds:.0f} s. {said}", console)
     if result.out is None:
         return

@@ -1,7 +1,8 @@
 """What is done to every training image besides the policy: crop, flip, colours, the cutout square.
 
-Letters: B images, C channels, H height, W width, K operations. All of it happens on the device, a
-batch at a time, and is the same in search and training.
+Letters: B images, C channels, H height, W width, K operations. It happens on the device, a
+batch at a time, and is the same in search and training; only random resized crops are cut as the
+files are read.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ from dada.training.epochs import Length, Metrics, OnEpoch, Turns, check_finite, 
 from dada.training.scores import Scores, evaluate
 from dada.training.state import TrainState
 
-TRAININGS_ON_A_CARD, SMALL_SIDE = 3, 64  # more of them gain nothing (benchmarks/train.py)
+TRAININGS_ON_A_CARD, SMALL_SIDE = 3, 64  # more of them gain nothing (benchmarks/speed/train.py)
 
 K = TypeVar("K")
 T = TypeVar("T")

@@ -5,7 +5,8 @@
     shapes.py    from scores to policies, in several shapes
     stand_in.py  small images and a small network, where the user's own would take too long
 
-In the first round every arm is one operation alone. How much lower its validation loss is than that
+An arm is one of several policies under which the end of a training is repeated. In the first round
+every arm is one operation alone. How much lower its validation loss is than that
 of the others is its score. In the second round the arms are whole policies made of these scores,
 in several shapes: how many operations an image gets, how often they fire, and how strongly. What
 operations do in company is seen only there, and how much augmentation is enough differs between
@@ -32,7 +33,7 @@ from dada.policy.space import SearchSpace
 from dada.policy_search.job import SearchJob
 from dada.policy_search.lookahead.runs import BranchedRuns
 from dada.policy_search.lookahead.scoring import choose_policy, score_operations
-from dada.policy_search.lookahead.shapes import policies_of, shapes_for
+from dada.policy_search.lookahead.shapes import policies_of, shapes_for, usual_of
 from dada.policy_search.lookahead.stand_in import StandIn
 from dada.policy_search.measuring import Measured
 
@@ -46,8 +47,8 @@ OnRun = Callable[[int, int], None]
 
 @dataclass(frozen=True, kw_only=True)
 class LookedAhead:
-    policy: Policy  # provenance["lookahead"] says what was seen; None: there was no time for it
-    seconds: float
+    policy: Policy  # its provenance["lookahead"] is None where there was no time for it
+    seconds: float  # of this session
 
 
 def look_ahead(job: SearchJob, measured: Measured, on_run: OnRun | None = None) -> LookedAhead:
@@ -69,8 +70,8 @@ def _look_ahead(job: SearchJob, measured: Measured, on_run: OnRun | None) -> Pol
         share = (1 - settings.first_round) * settings.seconds
         second = min(runs.affordable(len(shapes), share), settings.most_policy_runs)
     else:
-        # It knows which operations help. How much of them is enough is another matter for larger
-        # images and networks (docs/search-study.md), so there is no second round.
+        # A stand-in knows which operations help. How much of them is enough is another matter for
+        # larger images and networks (docs/search-study.md), so there is no second round.
         small = StandIn.of(job.split, job.config.base, settings, job.device, seed=job.seed)
         runs = BranchedRuns.of(job, small)
         first, facts = runs.affordable(len(arms), settings.seconds), {"stand_in": small.facts}
@@ -90,7 +91,7 @@ def _look_ahead(job: SearchJob, measured: Measured, on_run: OnRun | None) -> Pol
         for shape, policy in policies_of(measured, score, shapes).items()
     }
     if not second:
-        return policies[shapes[1]]  # the usual one
+        return policies[usual_of(shapes)]
     # 2. Whole policies, with seeds of their own: what chance did for an operation in training does
     #    not come again.
     named = {shape.name: policy for shape, policy in policies.items()}
@@ -123,9 +124,9 @@ def with_fewer_steps(
     build: Callable[[int], nn.Module],
     device: torch.device,
 ) -> SearchConfig:
-    """Half of the steps in the first phase where a stand-in will look ahead in the second.
+    """Half of `least_steps` in the first phase where a stand-in will look ahead in the second.
 
-    It decides nearly all then, and a step with images or a network of that size takes long. Not
+    The stand-in decides nearly all then, and a step with images or a network of that size takes long. Not
     where a user asked for a number of epochs or for some seconds of looking ahead.
     """
     if config.lookahead is not None or config.epochs is not None or not settings.seconds:

@@ -108,7 +108,7 @@ class BranchedRuns:
     continues from there.
     """
 
-    halves: tuple[tuple[Split, TrainConfig], tuple[Split, TrainConfig]]  # as they are, exchanged
+    halves: tuple[tuple[Split, TrainConfig], tuple[Split, TrainConfig]]  # (train, val), and swapped
     build: Callable[[int], nn.Module]
     start: Policy  # under which every training begins
     settings: LookaheadConfig
@@ -178,7 +178,7 @@ class BranchedRuns:
         return BranchedRun(job=job, arms=arms, repeated=self.settings.repeated)
 
     def affordable(self, arms: int, seconds: float) -> int:
-        """How many runs of so many arms, by counting: no clock has a say in a result.
+        """How many runs of so many arms: estimated from counts, so that no clock has a say.
 
         They come in pairs, one run for each half: a half lacks images that the other has, which
         changes more than another network does. None where one run alone is too much.
@@ -200,7 +200,7 @@ class BranchedRuns:
         first: int = 0,
         on_run: Callable[[int], None] | None = None,
     ) -> ArmLosses:
-        """Of `count` runs, with seeds from `first` on; those that end are written to `file`.
+        """Of `count` runs, numbered from `first` on; those that end are written to `file`.
 
         `on_run` is told how many have ended.
         """

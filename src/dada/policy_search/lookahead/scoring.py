@@ -29,7 +29,8 @@ class ArmLosses:
         return len(next(iter(self.loss.values())))
 
     @property
-    def loss_RO(self) -> Tensor:
+    def loss_RA(self) -> Tensor:
+        """Runs x arms."""
         return torch.tensor(list(self.loss.values()), dtype=torch.float64).T
 
 
@@ -48,11 +49,11 @@ def scores_of(losses: ArmLosses, prior_O: Tensor | None = None) -> Tensor:
     """How much better each operation is than the others, in units of a typical difference.
 
     Nothing counts for more than odds of 20. What noise could explain is shrunk: all scores by one
-    factor (James and Stein's, twice as wary), which is zero when they are no larger than noise
+    factor (as James and Stein's, but 1 - 2 noise / signal), which is zero when they are no larger than noise
     would make them, unless an operation stands out by itself. To one that does not, `prior_O` is
     added.
     """
-    loss_RO = losses.loss_RO
+    loss_RO = losses.loss_RA
     gain_RO = loss_RO.quantile(0.5, dim=1, keepdim=True) - loss_RO
     gain_O = gain_RO.mean(0)
     error_O = standard_errors(gain_RO - gain_O)
@@ -81,7 +82,8 @@ def standard_errors(noise_RO: Tensor) -> Tensor:
 
 def choose_policy(policies: Mapping[str, Policy], losses: ArmLosses) -> Policy:
     """The policy that is taken, with the losses of all; the first of them is the broadest."""
-    loss_RP = torch.tensor([losses.loss[name] for name in policies], dtype=torch.float64).T
+    assert list(policies) == list(losses.loss)
+    loss_RP = losses.loss_RA
     mean = dict(zip(policies, loss_RP.mean(0).tolist(), strict=True))
     policy = policies[list(policies)[clearly_lowest(loss_RP)]]
     facts = policy.provenance["lookahead"] | {

@@ -14,12 +14,12 @@ from dada.policy.space import SPACES, SearchSpace
 from dada.policy_search.measuring import Measured
 
 ANY, MIDDLE = (0.0, 1.0), 0.5
-USUAL_SPACE = "paper"  # it alone may be left: others have been asked for
+USUAL_SPACE = "paper"  # only a search in it may switch to another: others were asked for
 
 
 @dataclass(frozen=True)
 class Shape:
-    """How a policy is made of scores; a sub-policy is likelier by the exponential of their sum."""
+    """How a policy is made of scores; a sub-policy's weight is exp(sum of its scores)."""
 
     probability: float  # with which operations fire
     magnitude: Magnitude | None = ANY  # of every operation; None: as the search found it
@@ -71,6 +71,11 @@ def shapes_for(measured: Measured) -> tuple[Shape, ...]:
         if (stays or learned) and _space_of(shape, measured.space) is not None:
             shapes.append(shape)
     return tuple(dict.fromkeys(shapes))
+
+
+def usual_of(shapes: Sequence[Shape]) -> Shape:
+    """The one to take without a second round: combined operations that fire half of the time."""
+    return next(shape for shape in shapes if shape.probability == USUAL.probability)
 
 
 def policies_of(

@@ -97,7 +97,7 @@ def verify_searched(
             halves = split_off_validation(undivided, job.config.val_fraction, seed)
         except ValueError:  # its groups, in that order, leave a class on one side only
             halves = split
-        return replace(shorten(halves, training, seed=seed)[0], test=None)
+        return replace(shorten(halves, training, short, seed=seed)[0], test=None)
 
     verified = verify(
         reduced,
