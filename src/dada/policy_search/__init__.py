@@ -48,9 +48,9 @@ def find_policy(
     `on_epoch` is told of epochs of the first, `on_lookahead` of trainings of the second,
     `on_training` of trainings of the third.
     """
-    # 1. Measure. One network is trained, each image under a random sub-policy (preset `paper`: drawn
-    #    from the policy that is being learned). Each step asks whether training on that augmented
-    #    image lowers the validation loss one step later. This is the paper's search, and all of it.
+    # 1. Measure. One network is trained, each image under a random sub-policy (preset `paper`: one
+    #    drawn from the policy that is being learned). Each step asks whether training on that
+    #    augmented image lowers the validation loss one step later. The paper's search ends here.
     measured = measure(job, on_epoch)
     policy, seconds = measured.policy, measured.seconds
 
@@ -62,8 +62,8 @@ def find_policy(
         found = look_ahead(job, measured, on_lookahead)
         policy, seconds = found.policy, seconds + found.seconds
 
-    # 3. Verify. Short trainings choose among this policy and those that need no search (`uniform`,
-    #    every sub-policy equally likely; TrivialAugment; RandAugment; none). The choice and `uniform`
+    # 3. Verify. Short trainings choose among this policy and those that need no search
+    #    (TrivialAugment, RandAugment, none, and `uniform`: every sub-policy equally likely). The choice and `uniform`
     #    are then trained with the same seeds, none of which chose. Only what they show is claimed.
     if job.verify.seconds > 0:
         searched = policy

@@ -126,8 +126,8 @@ def with_fewer_steps(
 ) -> SearchConfig:
     """Half of `least_steps` in the first phase where a stand-in will look ahead in the second.
 
-    The stand-in decides nearly all then, and a step with images or a network of that size takes long. Not
-    where a user asked for a number of epochs or for some seconds of looking ahead.
+    The stand-in decides nearly all then, and a step with images or a network of that size takes
+    long. Not where a user asked for a number of epochs or for some seconds of looking ahead.
     """
     if config.lookahead is not None or config.epochs is not None or not settings.seconds:
         return config

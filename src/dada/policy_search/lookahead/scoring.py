@@ -49,9 +49,9 @@ def scores_of(losses: ArmLosses, prior_O: Tensor | None = None) -> Tensor:
     """How much better each operation is than the others, in units of a typical difference.
 
     Nothing counts for more than odds of 20. What noise could explain is shrunk: all scores by one
-    factor (as James and Stein's, but 1 - 2 noise / signal), which is zero when they are no larger than noise
-    would make them, unless an operation stands out by itself. To one that does not, `prior_O` is
-    added.
+    factor (as James and Stein's, but 1 - 2 noise / signal), which is zero when they are no larger
+    than noise would make them, unless an operation stands out by itself. To one that does not,
+    `prior_O` is added.
     """
     loss_RO = losses.loss_RA
     gain_RO = loss_RO.quantile(0.5, dim=1, keepdim=True) - loss_RO
