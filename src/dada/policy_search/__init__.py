@@ -63,8 +63,9 @@ def find_policy(
         policy, seconds = found.policy, seconds + found.seconds
 
     # 3. Verify. Short trainings choose among this policy and those that need no search
-    #    (TrivialAugment, RandAugment, none, and `uniform`: every sub-policy equally likely). The choice and `uniform`
-    #    are then trained with the same seeds, none of which chose. Only what they show is claimed.
+    #    (TrivialAugment, RandAugment, none, and `uniform`: every sub-policy equally likely). The
+    #    choice and `uniform` are then trained with the same seeds, none of which chose. Only what
+    #    they show is claimed.
     if job.verify.seconds > 0:
         searched = policy
         verified = verify_searched(job, searched, on_training)
