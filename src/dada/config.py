@@ -243,9 +243,7 @@ class LookaheadConfig:
 
     def __post_init__(self) -> None:
         if self.most_runs % 2:
-            raise ValueError(
-                f"`most_runs` should be even, got {self.most_runs}"
-            )
+            raise ValueError(f"`most_runs` should be even, got {self.most_runs}")
         if not 0 <= self.seconds < math.inf:
             raise ValueError(f"`lookahead` should be 0 or more seconds, got {self.seconds}")
 

@@ -29,7 +29,9 @@ from dada.policy.augment import PolicyTables
 from dada.policy.draw import draw_one
 from dada.policy.space import SPACES, SearchSpace
 
+CPU = torch.device("cpu")
 PIL_MODES = ("L", "RGB")
+SMALL_PICTURE = 64 * 64  # pixels
 BOX_FORMATS = ("XYXY", "XYWH", "CXCYWH")
 MOVED_ALONG = (tv_tensors.BoundingBoxes, tv_tensors.Mask, tv_tensors.KeyPoints)
 
@@ -73,12 +75,9 @@ class PolicyTransform(v2.Transform):
         return SPACES[self.policy.space]
 
     def forward(self, *inputs: Any) -> Any:
-        if len(inputs) == 1 and isinstance(inputs[0], Image.Image):  # nothing to take apart
+        if len(inputs) == 1 and _is_one_image(inputs[0]):  # nothing to take apart
             _check_image(inputs[0])
-            image = inputs[0]
-            for step in self._draw_steps():
-                image = _do(step, image)
-            return image
+            return _do_all(self._draw_steps(), inputs[0])
         leaves, structure = _pytree.tree_flatten(inputs if len(inputs) != 1 else inputs[0])
         places = _image_places(leaves)
         if not places:
@@ -128,36 +127,39 @@ class PolicyTransform(v2.Transform):
         for leaf in leaves:
             if isinstance(leaf, MOVED_ALONG):
                 _check_moved_along(leaf, tuple(size))
-        for step in self._draw_steps():
-            for place in places:
-                leaves[place] = _do(step, leaves[place])
+        steps = self._draw_steps()
+        for place in places:
+            leaves[place] = _do_all(steps, leaves[place])
+        for step in steps:
             if isinstance(step.op.kernel, Affine):
                 for place, leaf in enumerate(leaves):
                     if isinstance(leaf, MOVED_ALONG):
                         leaves[place] = _move_along(leaf, step, tuple(size))
 
     @cached_property
-    def _rows(self) -> tuple[list[float], list[list[tuple[Op, float, float, float]]]]:
-        """Running sum of the weights, and every sub-policy as (op, probability, low, high)."""
+    def _rows(self) -> tuple[list[float], list[list[tuple[Op, float, float, float]]], int]:
+        """Running sum of the weights, every sub-policy as (op, probability, low, high), and how
+        many numbers a draw takes."""
         subpolicies = self.policy.subpolicies
         rows = [
             [(self._space.op(s.op), s.probability, *s.magnitude_range) for s in subpolicy.ops]
             for subpolicy in subpolicies
         ]
-        return list(accumulate(subpolicy.weight for subpolicy in subpolicies)), rows
+        numbers = 1 + 5 * max(map(len, rows), default=0)
+        return list(accumulate(subpolicy.weight for subpolicy in subpolicies)), rows, numbers
 
     def _draw_steps(self) -> list[Step]:
-        cumulative, rows = self._rows
+        cumulative, rows, count = self._rows
         if not rows:
             return []
-        longest = max(map(len, rows))
-        generator = self._generator(torch.device("cpu"))
-        position, *numbers = torch.rand(1 + 5 * longest, generator=generator).tolist()
+        generator = None if self.seed is None else self._generator(CPU)
+        position, *numbers = torch.rand(count, generator=generator).tolist()
         steps = []
+        space = self._space
         fired = draw_one(position * cumulative[-1], numbers, cumulative, rows)
         for (op, _, low, high), (between, direction, x, y) in fired:
             magnitude, sign = low + between * (high - low), -1.0 if direction < 0.5 else 1.0
-            value = self._space.value(op, magnitude, sign)
+            value = space.value(op, magnitude, sign)
             if value is not None:
                 steps.append(Step(op, value, (x, y)))
         return steps
@@ -224,6 +226,41 @@ def _check_moved_along(leaf: Any, size: tuple[int, int]) -> None:
             f"boxes of format {leaf.format.name} cannot be moved along; "
             f"convert them to one of {', '.join(BOX_FORMATS)}"
         )
+
+
+def _is_one_image(sample: Any) -> bool:
+    return isinstance(sample, Image.Image) or (type(sample) is Tensor and sample.ndim == 3)
+
+
+def _do_all(steps: list[Step], image: Any) -> Any:
+    """The steps of one draw. Pillow does a single 8-bit tensor on a CPU faster than the kernels."""
+    if (
+        steps
+        and isinstance(image, Tensor)
+        and image.dtype == torch.uint8
+        and image.device.type == "cpu"
+        and all(step.op.pillow is not None for step in steps)
+    ):
+        done = _do_all(steps, _picture_of(image.as_subclass(Tensor)))
+        return _wrap_like(image, _tensor_of(done))
+    for step in steps:
+        image = _do(step, image)
+    return image
+
+
+def _picture_of(image_CHW: Tensor) -> Image.Image:
+    """The fastest way depends on the size: Pillow puts bands together faster than torch does."""
+    if len(image_CHW) == 1:
+        return Image.fromarray(image_CHW[0].numpy())
+    if image_CHW[0].numel() <= SMALL_PICTURE:
+        return Image.fromarray(image_CHW.permute(1, 2, 0).contiguous().numpy())
+    return Image.merge("RGB", [Image.fromarray(band) for band in image_CHW.numpy()])
+
+
+def _tensor_of(picture: Image.Image) -> Tensor:
+    pixels = torch.frombuffer(bytearray(picture.tobytes()), dtype=torch.uint8)
+    by_pixel_HWC = pixels.view(picture.height, picture.width, -1)
+    return by_pixel_HWC.permute(2, 0, 1).contiguous()
 
 
 def _do(step: Step, image: Any) -> Any:
