@@ -90,7 +90,7 @@ STEPS = {"image": 2, "batch": 8}
 
 @pytest.mark.parametrize("hypergradient", ["finite_difference", "forward"])
 @pytest.mark.parametrize("magnitudes", ["straight_through", "pathwise", "distribution", "fixed"])
-@pytest.mark.parametrize("estimator", ["gumbel", "relax", "reinforce", "rloo"])
+@pytest.mark.parametrize("estimator", ["gumbel", "gumbel-sampled", "relax", "reinforce", "rloo"])
 def test_a_few_steps_of_the_papers_update_move_the_policy(estimator, magnitudes, hypergradient):
     for draws in ("image", "batch"):
         for views in (1, 2):
@@ -119,7 +119,7 @@ def test_a_few_steps_of_the_papers_update_move_the_policy(estimator, magnitudes,
 
 @pytest.mark.parametrize("hypergradient", ["finite_difference", "forward"])
 @pytest.mark.parametrize("magnitudes", ["distribution", "fixed"])
-@pytest.mark.parametrize("estimator", ["gumbel", "relax", "reinforce", "rloo"])
+@pytest.mark.parametrize("estimator", ["gumbel", "gumbel-sampled", "relax", "reinforce", "rloo"])
 def test_a_few_steps_gather_evidence_and_leave_the_policy_alone(
     estimator, magnitudes, hypergradient
 ):
@@ -154,7 +154,11 @@ def test_a_few_steps_gather_evidence_and_leave_the_policy_alone(
         ("paper", {"estimator": "rloo"}, "'rloo' compares the views of .* `views` of 2"),
         ("dada", {"clean_baseline": False}, "'rloo' compares the views of .* `views` of 2"),
         ("best", {}, "`preset` should be one of dada, paper, got 'best'"),
-        ("dada", {"estimator": "nes"}, "`estimator` should be one of gumbel, relax, .* got 'nes'"),
+        (
+            "dada",
+            {"estimator": "nes"},
+            "`estimator` should be one of gumbel, gumbel-sampled, .* got 'nes'",
+        ),
         ("dada", {"draws": "each"}, "`draws` should be one of image, batch, got 'each'"),
         ("dada", {"hypergradient": "exact"}, "`hypergradient` should be one of .* got 'exact'"),
         ("dada", {"magnitudes": "none"}, "`magnitudes` should be one of .* got 'none'"),
@@ -410,7 +414,7 @@ def test_the_pathwise_effect_of_other_operations_is_none():
 @pytest.mark.parametrize("position", [0, 1])
 def test_effects_of_a_draw_through_the_pixels(position):
     """x_K itself, what an operation changed, and d x / d m = 1 (eq. 10, 11)."""
-    state = make_state(search_config("paper", estimator="gumbel"), Plain())
+    state = make_state(search_config("paper", estimator="gumbel-sampled"), Plain())
     draw, _, _ = one_op_draw(state, "Contrast", 6, position)
     images_BCHW = stripes(6)[0]
     stages = [images_BCHW, images_BCHW, images_BCHW]
@@ -419,7 +423,7 @@ def test_effects_of_a_draw_through_the_pixels(position):
     noise = torch.Generator().manual_seed(2)
     cost_grad_BCHW = torch.randn(images_BCHW.shape, generator=noise)
     shown = state.normalise(stages[-1])
-    effects = pixel_effects(state, draw, cost_grad_BCHW, stages, shown)
+    effects = pixel_effects(state, draw, None, cost_grad_BCHW, stages, shown)
     difference = (255 - 2 * images_BCHW.float()) / state.normalise.std
     expected_BK = torch.zeros(6, 2)
     expected_BK[:, position] = (cost_grad_BCHW * difference).sum((1, 2, 3))
@@ -438,10 +442,10 @@ def test_what_a_square_covers_has_no_effect(magnitudes):
     cost_grad_BCHW = torch.ones(images_BCHW.shape)
     views_BCHW = state.normalise(stages[-1])
     views_BCHW[..., 3:] = 0.0
-    covered = pixel_effects(state, draw, cost_grad_BCHW, stages, views_BCHW)
+    covered = pixel_effects(state, draw, None, cost_grad_BCHW, stages, views_BCHW)
     cost_grad_BCHW[..., 3:] = 0.0
     shown = state.normalise(stages[-1])
-    expected = pixel_effects(state, draw, cost_grad_BCHW, stages, shown)
+    expected = pixel_effects(state, draw, None, cost_grad_BCHW, stages, shown)
     for name, effect in expected.items():
         torch.testing.assert_close(covered[name], effect)
         assert effect.abs().max() > 0
