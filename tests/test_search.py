@@ -20,9 +20,12 @@ from torch import Tensor, nn
 from dada.config import Base, SearchConfig, search_config
 from dada.data import Split, load
 from dada.models import build
+from dada.policy.augment import augment, augment_stages
 from dada.policy.draw import Draw
+from dada.policy.space import SearchSpace
+from dada.policy_search import pixel_effects as effects_module
 from dada.policy_search.measuring import measure
-from dada.policy_search.pixel_effects import pathwise_effects, pixel_effects
+from dada.policy_search.pixel_effects import Branches, pathwise_effects, pixel_effects
 from dada.policy_search.state import SearchState
 from dada.policy_search.step import search_step
 from quick import search_job
@@ -431,6 +434,75 @@ def test_effects_of_a_draw_through_the_pixels(position):
     torch.testing.assert_close(effects["branch_B"], (cost_grad_BCHW * shown).sum((1, 2, 3)))
     whole_B = cost_grad_BCHW.sum((1, 2, 3))
     torch.testing.assert_close(effects["magnitude_effect_BK"], whole_B[:, None].expand(6, 2))
+
+
+@pytest.mark.parametrize("at_once", [1, 2**24])
+@pytest.mark.parametrize("preset", ["paper", "dada"])
+def test_effects_of_branches_that_were_not_drawn(monkeypatch, preset, at_once):
+    """Image by image, branch by branch: what the cost's gradient says of s(x) - x."""
+    monkeypatch.setattr(effects_module, "ELEMENTS_AT_ONCE", at_once)
+    state = make_state(search_config(preset, estimator="gumbel", gumbel_branches=3), Plain())
+    with torch.no_grad():
+        state.sampling.magnitude_NK.uniform_(0.6, 1.0, generator=torch.Generator().manual_seed(1))
+    images_BCHW = stripes(6)[0]
+    draw = state.estimator.sample(state.sampling, 6, generator=state.noise)
+    branches = Branches.of(draw, lambda rows: rows)
+    assert branches is not None and branches.subpolicy_BM.shape == (6, 3)
+    magnitude_NK = state.sampling.magnitude_NK
+    stages = augment_stages(images_BCHW, state.space, draw, magnitude_NK)
+    cost_grad_BCHW = torch.randn(images_BCHW.shape, generator=torch.Generator().manual_seed(2))
+    views_BCHW = state.normalise(stages[-1])
+    views_BCHW[..., 3:] = 7.0  # covered by a square: nothing of it counts
+    effects = pixel_effects(state, draw, branches, cost_grad_BCHW, stages, views_BCHW)
+    seen_BCHW = cost_grad_BCHW.clone()
+    seen_BCHW[..., 3:] = 0.0
+
+    def effect(image: int, subpolicy: Tensor, apply_K: Tensor, magnitude_K: Tensor | None) -> float:
+        one = Draw(
+            subpolicy_B=subpolicy.view(1),
+            apply_BK=apply_K.view(1, 2),
+            sign_BK=draw.sign_BK[image : image + 1],
+            center_BK2=draw.center_BK2[image : image + 1],
+            magnitude_BK=None if magnitude_K is None else magnitude_K.view(1, 2),
+        )
+        before = images_BCHW[image : image + 1]
+        after = augment(before, state.space, one, magnitude_NK)
+        change = state.normalise(after) - state.normalise(before)
+        return float((seen_BCHW[image] * change[0]).sum())
+
+    for b in range(6):
+        own = None if draw.magnitude_BK is None else draw.magnitude_BK[b]
+        first = draw.apply_BK[b, 0]
+        before_2 = effect(b, draw.subpolicy_B[b], torch.tensor([first, False]), own)
+        fired_1 = effect(b, draw.subpolicy_B[b], torch.tensor([True, False]), own)
+        fired_2 = effect(b, draw.subpolicy_B[b], torch.tensor([first, True]), own)
+        expected = torch.tensor([fired_1, fired_2 - before_2])
+        torch.testing.assert_close(effects["op_effect_BK"][b], expected, rtol=1e-3, atol=1e-3)
+        whole = effect(b, draw.subpolicy_B[b], draw.apply_BK[b], own)
+        assert float(effects["branch_B"][b]) == pytest.approx(whole, rel=1e-3, abs=1e-3)
+        for m in range(3):
+            other = None if branches.magnitude_BMK is None else branches.magnitude_BMK[b, m]
+            value = effect(b, branches.subpolicy_BM[b, m], branches.apply_BMK[b, m], other)
+            found = float(effects["other_branch_BM"][b, m])
+            assert found == pytest.approx(value, rel=1e-3, abs=1e-3)
+    assert effects["op_effect_BK"][~draw.apply_BK].abs().max() > 0  # also where a coin said no
+
+
+IDENTITY_AT_HALF = "ShearX,ShearY,TranslateX,TranslateY,Rotate,Contrast,Color,Brightness,Sharpness"
+
+
+@pytest.mark.parametrize("estimator", ["gumbel", "gumbel-sampled"])
+def test_where_no_operation_does_anything_the_gradient_is_zero(estimator):
+    """Enumeration is simple there: every outcome costs the same. The truncated sum says else."""
+    others = tuple(
+        {op.name for op in SearchSpace.named("paper").ops} - set(IDENTITY_AT_HALF.split(","))
+    )
+    config = search_config("paper", estimator=estimator, exclude=others, gumbel_branches=4)
+    state = make_state(config, Plain())
+    take_step(state)
+    largest = state.learned.subpolicy_logits_N.grad.abs().max()
+    assert (largest < 1e-9) == (estimator == "gumbel")
+    assert state.learned.apply_prob_NK.grad.abs().max() < 1e-9
 
 
 @pytest.mark.parametrize("magnitudes", ["straight_through", "pathwise"])
