@@ -346,7 +346,7 @@ MISTAKES = [
     ("good.npz --preset best", "--preset should be one of dada, paper, got 'best'"),
     (
         "good.npz --estimator nes",
-        "--estimator should be one of gumbel, relax, reinforce, rloo",
+        "--estimator should be one of gumbel, gumbel-sampled, relax, reinforce, rloo",
     ),
     ("good.npz --preset paper --estimator rloo", "estimator 'rloo' compares the views"),
     ("good.npz --magnitudes pathwise", "magnitudes 'pathwise' need update 'adam'"),

@@ -231,7 +231,7 @@ def test_cutout_is_the_policy_without_operations():
     [
         ("none", BASES["cifar10"], (32, 32), Base(crop=4, flip=True)),
         ("cutout", BASES["cifar10"], (32, 32), Base(crop=4, flip=True, cutout=16)),
-        ("cutout", BASES["svhn"], (32, 32), Base(cutout=20)),
+        ("cutout", BASES["svhn"], (32, 32), Base(crop=4, flip=True, cutout=20)),
         ("cutout", Base(), (8, 8), Base(cutout=4)),
         ("cutout", Base(flip=True), (48, 64), Base(flip=True, cutout=24)),
         ("cutout", Base(), (1, 9), Base(cutout=1)),

@@ -124,55 +124,151 @@ def test_conditional_sample_has_the_law_of_the_relaxed_one(parameters: PolicyPar
     assert (z[0] - z_cond[0]).abs().mean() > 0.01
 
 
-@pytest.mark.parametrize("unfired_too", [False, True])
-def test_gumbel_is_the_straight_through_gradient(unfired_too: bool):
-    """Against autograd through h + c - c.detach(); ops that add a picture have identity slope."""
-    generator = torch.Generator().manual_seed(0)
+def toy(generator: torch.Generator) -> tuple[PolicyParameters, Tensor, Tensor, Tensor]:
+    """3 subpolicies of ops that add a picture (slope one), 40 images, and a cost linear in them.
+
+    The images are bright: what all branches share outweighs what they do.
+    """
     parameters = PolicyParameters(3, 2)
     with torch.no_grad():
         parameters.subpolicy_logits_N.normal_(generator=generator)
         parameters.apply_prob_NK.uniform_(0.3, 0.7, generator=generator)
-    image, cost_grad = torch.randn(2, 40, 5, generator=generator)
+    images, cost_grad = torch.randn(2, 40, 5, generator=generator)
     added_NK5 = torch.randn(3, 2, 5, generator=generator)
+    return parameters, 4 + images, 1 + cost_grad, added_NK5
+
+
+def straight_through(noise: Noise, parameters: PolicyParameters, tau: float) -> tuple[Tensor, ...]:
+    """h + c - c.detach(): hard forward, relaxed backward, for the subpolicy and its coins."""
+    hard_DN = F.one_hot(noise.subpolicy_D, parameters.num_subpolicies).float()
+    soft_DN = ((parameters.subpolicy_logits_N + noise.gumbel_DN) / tau).softmax(dim=1)
+    prob_DK = parameters.apply_prob_NK[noise.subpolicy_D]
+    soft_DK = ((prob_DK.logit() + noise.logistic_DK) / tau).sigmoid()
+    return hard_DN + soft_DN - soft_DN.detach(), noise.apply_DK + soft_DK - soft_DK.detach()
+
+
+def toy_gradients(
+    estimator: Estimator, draw: Draw, parameters: PolicyParameters, *given: Tensor
+) -> Gradients:
+    """What a search would pass for the toy: inner products with the cost's gradient."""
+    images, cost_grad, added_NK5 = given
+    effect_BK = (cost_grad[:, None] * added_NK5[draw.subpolicy_B]).sum(dim=2)
+    branch_B = (effect_BK * draw.apply_BK).sum(dim=1)
+    noise, other_BM = draw.noise, None
+    assert isinstance(noise, Noise)
+    if noise.branches is not None:
+        of_all_BNK = torch.einsum("bp,nkp->bnk", cost_grad, added_NK5)
+        row_B1 = torch.arange(len(images))[:, None]
+        effect_BMK = of_all_BNK[row_B1, noise.branches.subpolicy_DM]
+        other_BM = (effect_BMK * noise.branches.apply_DMK).sum(dim=2)
+    else:
+        branch_B = branch_B + (cost_grad * images).sum(dim=1)
+    return estimator.gradients(
+        draw,
+        parameters,
+        torch.zeros(len(images)),
+        branch_B=branch_B,
+        op_effect_BK=effect_BK,
+        other_branch_BM=other_BM,
+        magnitude_effect_BK=cost_grad.sum(dim=1, keepdim=True).expand(-1, 2),
+    )
+
+
+@pytest.mark.parametrize("name", ["gumbel", "gumbel-sampled"])
+def test_gumbel_is_the_gradient_of_the_whole_sum(name: str):
+    """Against autograd through x^ = sum_s c_s s(x), every branch in it; the truncated one fails."""
+    generator = torch.Generator().manual_seed(0)
+    parameters, images, cost_grad, added_NK5 = toy(generator)
     estimator, tau = make_estimator("gumbel", 3, 2, temperature=0.7), 0.7
     draw = estimator.sample(parameters, 40, generator=generator)
     noise = draw.noise
-    assert isinstance(noise, Noise)
-
-    logits_N = parameters.subpolicy_logits_N
-    soft_BN = ((logits_N + noise.gumbel_DN) / tau).softmax(dim=1)
-    hard_BN = F.one_hot(draw.subpolicy_B, 3)
-    straight_BN = hard_BN + soft_BN - soft_BN.detach()
-    prob_BK = parameters.apply_prob_NK[draw.subpolicy_B]
-    soft_BK = ((prob_BK.logit() + noise.logistic_DK) / tau).sigmoid()
-    assert torch.equal(soft_BK > 0.5, draw.apply_BK)
-    straight_BK = draw.apply_BK + soft_BK - soft_BK.detach()
-    added_BK5 = added_NK5[draw.subpolicy_B]
-    x_0 = image
-    x_1 = straight_BK[:, :1] * (x_0 + added_BK5[:, 0]) + (1 - straight_BK[:, :1]) * x_0
-    x_2 = straight_BK[:, 1:] * (x_1 + added_BK5[:, 1]) + (1 - straight_BK[:, 1:]) * x_1
-    augmented = x_2 * straight_BN.gather(1, draw.subpolicy_B[:, None])
-    both = (logits_N, parameters.apply_prob_NK)
-    expected = torch.autograd.grad((cost_grad * augmented).sum() / 40, both)
-
-    keep = draw.apply_BK if not unfired_too else torch.ones_like(draw.apply_BK)
-    effect_BK = (cost_grad[:, None] * added_BK5).sum(dim=2)
-    found = estimator.gradients(
-        draw,
-        parameters,
-        torch.zeros(40),
-        branch_B=(cost_grad * x_2.detach()).sum(dim=1),
-        op_effect_BK=effect_BK * keep,
-        magnitude_effect_BK=cost_grad.sum(dim=1, keepdim=True).expand(40, 2),
+    assert isinstance(noise, Noise) and noise.branches is not None
+    straight_BN, straight_BK = straight_through(noise, parameters, tau)
+    branches_BN5 = images[:, None] + torch.einsum(
+        "bnk,nkp->bnp", noise.branches.apply_DMK.float(), added_NK5
     )
-    assert torch.allclose(found.subpolicy_logits_N, expected[0], atol=1e-6)
-    # With zeros where an op did not fire, the gradient is that of the fired ops alone.
-    assert torch.allclose(found.apply_prob_NK, expected[1], atol=1e-6) == unfired_too
+    drawn_B5 = images + torch.einsum("bk,bkp->bp", straight_BK, added_NK5[draw.subpolicy_B])
+    is_drawn_BN1 = F.one_hot(draw.subpolicy_B, 3)[..., None] > 0
+    branches_BN5 = torch.where(is_drawn_BN1, drawn_B5[:, None], branches_BN5)
+    mixed_B5 = (straight_BN[..., None] * branches_BN5).sum(dim=1)
+    both = (parameters.subpolicy_logits_N, parameters.apply_prob_NK)
+    expected = torch.autograd.grad((cost_grad * mixed_B5).sum() / 40, both)
+
+    asked = make_estimator(name, 3, 2, temperature=tau)
+    if name == "gumbel-sampled":
+        draw = replace(draw, noise=replace(noise, branches=None))
+    found = toy_gradients(asked, draw, parameters, images, cost_grad, added_NK5)
+    whole = name == "gumbel"
+    assert torch.allclose(found.subpolicy_logits_N, expected[0], atol=1e-5) == whole
+    assert torch.allclose(found.apply_prob_NK, expected[1], atol=1e-5) == whole
     assert found.magnitude_NK is not None
     by_hand = torch.zeros(3, 2)
     for n, fires_K, grad in zip(draw.subpolicy_B, draw.apply_BK, cost_grad.sum(dim=1), strict=True):
         by_hand[n] += fires_K * grad / 40
     assert torch.allclose(found.magnitude_NK, by_hand, atol=1e-6)
+
+
+def relative_errors(name: str, branches: int | None) -> list[float]:
+    """Of the mean gradient at a low temperature, against enumeration: alpha and beta."""
+    generator = torch.Generator().manual_seed(0)
+    parameters, images, cost_grad, added_NK5 = toy(generator)
+    images, cost_grad = images.repeat(500, 1), cost_grad.repeat(500, 1)
+    effect_NK = torch.einsum("bp,nkp->nk", cost_grad, added_NK5) / len(images)
+    branch_N = (parameters.apply_prob_NK * effect_NK).sum(dim=1)
+    expected = (parameters.subpolicy_prob_N * branch_N).sum()  # + <g, x>, whatever is drawn
+    both = (parameters.subpolicy_logits_N, parameters.apply_prob_NK)
+    exact = torch.autograd.grad(expected, both)
+    estimator = make_estimator(name, 3, 2, temperature=0.15, branches=branches)
+    found = []
+    for _ in range(10):
+        draw = estimator.sample(parameters, len(images), generator=generator)
+        grads = toy_gradients(estimator, draw, parameters, images, cost_grad, added_NK5)
+        found.append((grads.subpolicy_logits_N, grads.apply_prob_NK))
+    means = [torch.stack(each).mean(dim=0) for each in zip(*found, strict=True)]
+    pairs = zip(means, exact, strict=True)
+    return [float((mean - true).norm() / true.norm()) for mean, true in pairs]
+
+
+@pytest.mark.parametrize("branches", [None, 1, 2])
+def test_gumbel_meets_enumeration_at_a_low_temperature(branches: int | None):
+    """For a cost linear in the pixels nothing but the temperature biases it, and that is low."""
+    alpha, beta = relative_errors("gumbel", branches)
+    assert alpha < 0.1 and beta < 0.1
+
+
+def test_the_truncated_gumbel_does_not_meet_enumeration():
+    alpha, beta = relative_errors("gumbel-sampled", None)
+    assert alpha > 0.5 and beta > 0.4
+
+
+@pytest.mark.parametrize("draws", ["image", "batch"])
+def test_sampled_branches_have_the_whole_sum_as_their_mean(draws: str, parameters):
+    """Given the Gumbel noise: the difference of each draw to its own whole sum averages to none."""
+    generator, tau = torch.Generator().manual_seed(1), 0.5
+    effect_N = torch.randn(6, generator=generator)
+    estimator = make_estimator("gumbel", 6, 2, branches=2)
+    differences = []
+    for _ in range(3000):
+        draw = estimator.sample(parameters, 4, draws=draws, generator=generator)
+        noise = draw.noise
+        assert isinstance(noise, Noise) and noise.branches is not None
+        assert not (noise.branches.subpolicy_DM == noise.subpolicy_D[:, None]).any()
+        found = estimator.gradients(
+            draw,
+            parameters,
+            torch.zeros(4),
+            branch_B=effect_N[draw.subpolicy_B],
+            other_branch_BM=effect_N[noise.branches.subpolicy_DM].expand(4, 2),
+            op_effect_BK=torch.zeros(4, 2),
+        )
+        soft_DN = ((parameters.subpolicy_logits_N.detach() + noise.gumbel_DN) / tau).softmax(dim=1)
+        mean_D1 = (soft_DN * effect_N).sum(dim=1, keepdim=True)
+        whole_N = (soft_DN * (effect_N - mean_D1) / tau).mean(dim=0)
+        differences.append(found.subpolicy_logits_N - whole_N)
+    difference_RN = torch.stack(differences)
+    z_N = difference_RN.mean(dim=0) / (difference_RN.std(dim=0) / len(differences) ** 0.5)
+    assert difference_RN.std() > 1e-3  # not the whole sum itself
+    assert z_N.abs().max() < statistics.NormalDist().inv_cdf(1 - 1e-4 / 12)
 
 
 @pytest.mark.parametrize("name", ["reinforce", "rloo", "relax"])
@@ -305,9 +401,10 @@ def test_gradients_are_stored_in_place():
 @pytest.mark.parametrize(
     ("act", "message"),
     [
-        (lambda e, p, d: make_estimator("relacs", 6, 2), "should be one of gumbel, relax"),
+        (lambda e, p, d: make_estimator("relacs", 6, 2), "should be one of gumbel, gumbel-sampled"),
         (lambda e, p, d: make_estimator("rloo", 6, 2, views=0), "views should be at least 1"),
         (lambda e, p, d: make_estimator("gumbel", 6, 2, temperature=0.0), "temperature should be"),
+        (lambda e, p, d: make_estimator("gumbel", 6, 2, branches=0), "branches should be at least"),
         (lambda e, p, d: e.sample(p, 8, draws="pixel"), "draws should be 'image' or 'batch'"),
         (lambda e, p, d: e.sample(p, 7), r"positive multiple of views \(2\), but got 7"),
         (lambda e, p, d: e.sample(PolicyParameters(5, 2), 8), r"apply_prob_NK has shape \(5, 2\)"),
@@ -318,7 +415,7 @@ def test_gradients_are_stored_in_place():
         ),
         (
             lambda e, p, d: make_estimator("gumbel", 6, 2).gradients(d, p, torch.zeros(8)),
-            "gumbel needs branch_B and op_effect_BK",
+            "gumbel needs branch_B, other_branch_BM and op_effect_BK",
         ),
         (
             lambda e, p, d: make_estimator("relax", 6, 2).gradients(d, p, torch.zeros(8)),
@@ -358,6 +455,7 @@ def test_no_value_is_read_on_the_host(name: str, learned_magnitudes: bool):
             magnitude_effect_BK=torch.ones(8, 2),
             branch_B=torch.ones(8),
             op_effect_BK=torch.ones(8, 2),
+            other_branch_BM=torch.ones(8, 6),
         ).store_(parameters, estimator)
         parameters.project_()
 
@@ -376,6 +474,7 @@ def test_captured_in_a_cuda_graph(name: str):
             estimator.get_parameter("control.output_weight").fill_(0.1)
     cost_B = torch.randn(128, device="cuda", generator=generator)
     given = {"branch_B": cost_B, "op_effect_BK": cost_B[:, None].repeat(1, 2)}
+    given["other_branch_BM"] = cost_B[:, None].repeat(1, 105)
 
     def whole() -> Draw:
         draw = estimator.sample(parameters, 128, generator=generator)

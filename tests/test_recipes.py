@@ -18,6 +18,9 @@ SEARCHES = {
     "reduced_cifar100_wrn40_2": ("cifar100", "wrn40_2", 4000, None, 32, 0.025, 5e-4, 16),
     "reduced_svhn_wrn28_10": ("svhn", "wrn28_10", 1000, None, 32, 0.00125, 1e-3, 20),
     "reduced_imagenet_resnet50": ("imagenet", "resnet50", 6000, 120, 32, 0.00125, 1e-4, 0),
+    "full_cifar10_wrn40_2": ("cifar10", "wrn40_2", None, None, 128, 0.1, 2e-4, 16),
+    "full_cifar100_wrn40_2": ("cifar100", "wrn40_2", None, None, 32, 0.025, 5e-4, 16),
+    "full_svhn_wrn28_10": ("svhn", "wrn28_10", None, None, 32, 0.00125, 1e-3, 20),
 }
 # name: data, batch, epochs, lr, weight decay, factor and epochs of the warm-up, cutout
 EVALUATIONS = {
@@ -53,6 +56,8 @@ def test_a_search(name):
     assert (*facts, *numbers) == SEARCHES[name]
     assert (search.preset, search.estimator, search.epochs) == ("paper", "relax", 20)
     assert (search.momentum, search.clip, search.val_fraction) == (0.9, 5.0, 0.5)
+    on_imagenet = recipe.data == "imagenet"
+    assert (search.base.crop, search.base.flip) == (0 if on_imagenet else 4, True)
     assert recipe.train is None
 
 
@@ -69,6 +74,7 @@ def test_an_evaluation(name):
     assert train.momentum == 0.9 and train.label_smoothing == train.ema == 0
     assert recipe.search is None and recipe.reduce_to is None
     assert train.base == BASES[recipe.data]
+    assert (train.base.crop, train.base.flip) == (0 if on_imagenet else 4, True)
 
 
 def test_imagenet_falls_at_the_published_epochs():

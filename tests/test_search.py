@@ -20,9 +20,12 @@ from torch import Tensor, nn
 from dada.config import Base, SearchConfig, search_config
 from dada.data import Split, load
 from dada.models import build
+from dada.policy.augment import augment, augment_stages
 from dada.policy.draw import Draw
+from dada.policy.space import SearchSpace
+from dada.policy_search import pixel_effects as effects_module
 from dada.policy_search.measuring import measure
-from dada.policy_search.pixel_effects import pathwise_effects, pixel_effects
+from dada.policy_search.pixel_effects import Branches, pathwise_effects, pixel_effects
 from dada.policy_search.state import SearchState
 from dada.policy_search.step import search_step
 from quick import search_job
@@ -90,7 +93,7 @@ STEPS = {"image": 2, "batch": 8}
 
 @pytest.mark.parametrize("hypergradient", ["finite_difference", "forward"])
 @pytest.mark.parametrize("magnitudes", ["straight_through", "pathwise", "distribution", "fixed"])
-@pytest.mark.parametrize("estimator", ["gumbel", "relax", "reinforce", "rloo"])
+@pytest.mark.parametrize("estimator", ["gumbel", "gumbel-sampled", "relax", "reinforce", "rloo"])
 def test_a_few_steps_of_the_papers_update_move_the_policy(estimator, magnitudes, hypergradient):
     for draws in ("image", "batch"):
         for views in (1, 2):
@@ -119,7 +122,7 @@ def test_a_few_steps_of_the_papers_update_move_the_policy(estimator, magnitudes,
 
 @pytest.mark.parametrize("hypergradient", ["finite_difference", "forward"])
 @pytest.mark.parametrize("magnitudes", ["distribution", "fixed"])
-@pytest.mark.parametrize("estimator", ["gumbel", "relax", "reinforce", "rloo"])
+@pytest.mark.parametrize("estimator", ["gumbel", "gumbel-sampled", "relax", "reinforce", "rloo"])
 def test_a_few_steps_gather_evidence_and_leave_the_policy_alone(
     estimator, magnitudes, hypergradient
 ):
@@ -154,7 +157,11 @@ def test_a_few_steps_gather_evidence_and_leave_the_policy_alone(
         ("paper", {"estimator": "rloo"}, "'rloo' compares the views of .* `views` of 2"),
         ("dada", {"clean_baseline": False}, "'rloo' compares the views of .* `views` of 2"),
         ("best", {}, "`preset` should be one of dada, paper, got 'best'"),
-        ("dada", {"estimator": "nes"}, "`estimator` should be one of gumbel, relax, .* got 'nes'"),
+        (
+            "dada",
+            {"estimator": "nes"},
+            "`estimator` should be one of gumbel, gumbel-sampled, .* got 'nes'",
+        ),
         ("dada", {"draws": "each"}, "`draws` should be one of image, batch, got 'each'"),
         ("dada", {"hypergradient": "exact"}, "`hypergradient` should be one of .* got 'exact'"),
         ("dada", {"magnitudes": "none"}, "`magnitudes` should be one of .* got 'none'"),
@@ -410,7 +417,7 @@ def test_the_pathwise_effect_of_other_operations_is_none():
 @pytest.mark.parametrize("position", [0, 1])
 def test_effects_of_a_draw_through_the_pixels(position):
     """x_K itself, what an operation changed, and d x / d m = 1 (eq. 10, 11)."""
-    state = make_state(search_config("paper", estimator="gumbel"), Plain())
+    state = make_state(search_config("paper", estimator="gumbel-sampled"), Plain())
     draw, _, _ = one_op_draw(state, "Contrast", 6, position)
     images_BCHW = stripes(6)[0]
     stages = [images_BCHW, images_BCHW, images_BCHW]
@@ -419,7 +426,7 @@ def test_effects_of_a_draw_through_the_pixels(position):
     noise = torch.Generator().manual_seed(2)
     cost_grad_BCHW = torch.randn(images_BCHW.shape, generator=noise)
     shown = state.normalise(stages[-1])
-    effects = pixel_effects(state, draw, cost_grad_BCHW, stages, shown)
+    effects = pixel_effects(state, draw, None, cost_grad_BCHW, stages, shown)
     difference = (255 - 2 * images_BCHW.float()) / state.normalise.std
     expected_BK = torch.zeros(6, 2)
     expected_BK[:, position] = (cost_grad_BCHW * difference).sum((1, 2, 3))
@@ -427,6 +434,75 @@ def test_effects_of_a_draw_through_the_pixels(position):
     torch.testing.assert_close(effects["branch_B"], (cost_grad_BCHW * shown).sum((1, 2, 3)))
     whole_B = cost_grad_BCHW.sum((1, 2, 3))
     torch.testing.assert_close(effects["magnitude_effect_BK"], whole_B[:, None].expand(6, 2))
+
+
+@pytest.mark.parametrize("at_once", [1, 2**24])
+@pytest.mark.parametrize("preset", ["paper", "dada"])
+def test_effects_of_branches_that_were_not_drawn(monkeypatch, preset, at_once):
+    """Image by image, branch by branch: what the cost's gradient says of s(x) - x."""
+    monkeypatch.setattr(effects_module, "ELEMENTS_AT_ONCE", at_once)
+    state = make_state(search_config(preset, estimator="gumbel", gumbel_branches=3), Plain())
+    with torch.no_grad():
+        state.sampling.magnitude_NK.uniform_(0.6, 1.0, generator=torch.Generator().manual_seed(1))
+    images_BCHW = stripes(6)[0]
+    draw = state.estimator.sample(state.sampling, 6, generator=state.noise)
+    branches = Branches.of(draw, lambda rows: rows)
+    assert branches is not None and branches.subpolicy_BM.shape == (6, 3)
+    magnitude_NK = state.sampling.magnitude_NK
+    stages = augment_stages(images_BCHW, state.space, draw, magnitude_NK)
+    cost_grad_BCHW = torch.randn(images_BCHW.shape, generator=torch.Generator().manual_seed(2))
+    views_BCHW = state.normalise(stages[-1])
+    views_BCHW[..., 3:] = 7.0  # covered by a square: nothing of it counts
+    effects = pixel_effects(state, draw, branches, cost_grad_BCHW, stages, views_BCHW)
+    seen_BCHW = cost_grad_BCHW.clone()
+    seen_BCHW[..., 3:] = 0.0
+
+    def effect(image: int, subpolicy: Tensor, apply_K: Tensor, magnitude_K: Tensor | None) -> float:
+        one = Draw(
+            subpolicy_B=subpolicy.view(1),
+            apply_BK=apply_K.view(1, 2),
+            sign_BK=draw.sign_BK[image : image + 1],
+            center_BK2=draw.center_BK2[image : image + 1],
+            magnitude_BK=None if magnitude_K is None else magnitude_K.view(1, 2),
+        )
+        before = images_BCHW[image : image + 1]
+        after = augment(before, state.space, one, magnitude_NK)
+        change = state.normalise(after) - state.normalise(before)
+        return float((seen_BCHW[image] * change[0]).sum())
+
+    for b in range(6):
+        own = None if draw.magnitude_BK is None else draw.magnitude_BK[b]
+        first = draw.apply_BK[b, 0]
+        before_2 = effect(b, draw.subpolicy_B[b], torch.tensor([first, False]), own)
+        fired_1 = effect(b, draw.subpolicy_B[b], torch.tensor([True, False]), own)
+        fired_2 = effect(b, draw.subpolicy_B[b], torch.tensor([first, True]), own)
+        expected = torch.tensor([fired_1, fired_2 - before_2])
+        torch.testing.assert_close(effects["op_effect_BK"][b], expected, rtol=1e-3, atol=1e-3)
+        whole = effect(b, draw.subpolicy_B[b], draw.apply_BK[b], own)
+        assert float(effects["branch_B"][b]) == pytest.approx(whole, rel=1e-3, abs=1e-3)
+        for m in range(3):
+            other = None if branches.magnitude_BMK is None else branches.magnitude_BMK[b, m]
+            value = effect(b, branches.subpolicy_BM[b, m], branches.apply_BMK[b, m], other)
+            found = float(effects["other_branch_BM"][b, m])
+            assert found == pytest.approx(value, rel=1e-3, abs=1e-3)
+    assert effects["op_effect_BK"][~draw.apply_BK].abs().max() > 0  # also where a coin said no
+
+
+IDENTITY_AT_HALF = "ShearX,ShearY,TranslateX,TranslateY,Rotate,Contrast,Color,Brightness,Sharpness"
+
+
+@pytest.mark.parametrize("estimator", ["gumbel", "gumbel-sampled"])
+def test_where_no_operation_does_anything_the_gradient_is_zero(estimator):
+    """Enumeration is simple there: every outcome costs the same. The truncated sum says else."""
+    others = tuple(
+        {op.name for op in SearchSpace.named("paper").ops} - set(IDENTITY_AT_HALF.split(","))
+    )
+    config = search_config("paper", estimator=estimator, exclude=others, gumbel_branches=4)
+    state = make_state(config, Plain())
+    take_step(state)
+    largest = state.learned.subpolicy_logits_N.grad.abs().max()
+    assert (largest < 1e-9) == (estimator == "gumbel")
+    assert state.learned.apply_prob_NK.grad.abs().max() < 1e-9
 
 
 @pytest.mark.parametrize("magnitudes", ["straight_through", "pathwise"])
@@ -438,10 +514,10 @@ def test_what_a_square_covers_has_no_effect(magnitudes):
     cost_grad_BCHW = torch.ones(images_BCHW.shape)
     views_BCHW = state.normalise(stages[-1])
     views_BCHW[..., 3:] = 0.0
-    covered = pixel_effects(state, draw, cost_grad_BCHW, stages, views_BCHW)
+    covered = pixel_effects(state, draw, None, cost_grad_BCHW, stages, views_BCHW)
     cost_grad_BCHW[..., 3:] = 0.0
     shown = state.normalise(stages[-1])
-    expected = pixel_effects(state, draw, cost_grad_BCHW, stages, shown)
+    expected = pixel_effects(state, draw, None, cost_grad_BCHW, stages, shown)
     for name, effect in expected.items():
         torch.testing.assert_close(covered[name], effect)
         assert effect.abs().max() > 0

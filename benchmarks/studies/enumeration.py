@@ -22,6 +22,7 @@ from dada.policy.augment import augment
 from dada.policy.draw import Draw, policy_free_noise
 from dada.policy.space import SearchSpace
 from dada.policy_search.estimators import Estimator, Gradients, Relax, make_estimator
+from dada.policy_search.estimators.draws import Noise, to_images
 from dada.policy_search.hypergradient import forward_mode_cost, trainable_weights, virtual_val_grad
 from dada.policy_search.parameters import PolicyParameters
 
@@ -72,17 +73,34 @@ class Table:
     """Everything the estimators may ask about B images, for every outcome."""
 
     cost_BNE: Tensor
-    branch_BNE: Tensor
-    op_effect_BNEK: Tensor
     clean_B: Tensor
+    # <cost gradient under outcome T, the image under outcome U>, and the image left clean.
+    product_BTU: Tensor | None = None
+    clean_product_BT: Tensor | None = None
 
     def look_up(self, draw: Draw, image_B: Tensor) -> dict[str, Tensor]:
-        at = image_B, outcome_index(draw)
-        return {
-            "cost_B": self.cost_BNE.flatten(1)[at],
-            "branch_B": self.branch_BNE.flatten(1)[at],
-            "op_effect_BK": self.op_effect_BNEK.flatten(1, 2)[at],
-        }
+        outcome_B = outcome_index(draw.subpolicy_B, draw.apply_BK)
+        cost_B = self.cost_BNE.flatten(1)[image_B, outcome_B]
+        if self.product_BTU is None or self.clean_product_BT is None:
+            return {"cost_B": cost_B}
+        product_BU = self.product_BTU[image_B, outcome_B]
+        clean_B = self.clean_product_BT[image_B, outcome_B]
+        row_B = torch.arange(len(image_B))
+        effects = []
+        for k in range(draw.apply_BK.shape[1]):
+            earlier_BK = draw.apply_BK.clone()
+            earlier_BK[:, k:] = False
+            before_B = outcome_index(draw.subpolicy_B, earlier_BK)
+            effects.append(product_BU[row_B, before_B + 2**k] - product_BU[row_B, before_B])
+        found = {"cost_B": cost_B, "op_effect_BK": torch.stack(effects, dim=1)}
+        found["branch_B"] = product_BU[row_B, outcome_B]
+        noise = draw.noise
+        if isinstance(noise, Noise) and noise.branches is not None:
+            found["branch_B"] = found["branch_B"] - clean_B
+            other_DM = outcome_index(noise.branches.subpolicy_DM, noise.branches.apply_DMK)
+            other_BM = to_images(other_DM, len(image_B))
+            found["other_branch_BM"] = product_BU.gather(1, other_BM) - clean_B[:, None]
+        return found
 
 
 def outcomes(space: SearchSpace) -> tuple[Tensor, Tensor]:
@@ -93,10 +111,10 @@ def outcomes(space: SearchSpace) -> tuple[Tensor, Tensor]:
     return subpolicy, pattern_EK.repeat(space.num_subpolicies, 1)
 
 
-def outcome_index(draw: Draw) -> Tensor:
-    """Which of the N E outcomes was drawn, in the order of `outcomes`."""
-    ops = draw.apply_BK.shape[1]
-    return draw.subpolicy_B * 2**ops + (draw.apply_BK * 2 ** torch.arange(ops)).sum(dim=1)
+def outcome_index(subpolicy: Tensor, applied: Tensor) -> Tensor:
+    """Which of the N E outcomes that is, in the order of `outcomes`; coins in the last dimension"""
+    ops = applied.shape[-1]
+    return subpolicy * 2**ops + (applied * 2 ** torch.arange(ops)).sum(dim=-1)
 
 
 def every_outcome(space: SearchSpace, images_BCHW: Tensor, magnitude_NK: Tensor) -> Tensor:
@@ -143,20 +161,13 @@ def build_table(
         assert cost.cost_grad_BCHW is not None
         parts.append((cost.cost_B, cost.cost_grad_BCHW))
     shape_BNE = (batch, space.num_subpolicies, 2**space.ops_per_subpolicy)
-    grad_BTCHW = torch.stack([grad for _, grad in parts])
-    every = every_BTCHW.reshape(*shape_BNE, -1)
-    grads = grad_BTCHW.reshape(*shape_BNE, -1)
-    effects = []
-    for k in range(space.ops_per_subpolicy):
-        earlier = torch.arange(shape_BNE[2]) % 2**k  # the coins before k as drawn, the rest off
-        change = every[:, :, earlier + 2**k] - every[:, :, earlier]
-        effects.append((grads * change).sum(dim=-1))
+    grad_BTP = torch.stack([grad for _, grad in parts]).flatten(2)
     clean = forward_mode_cost(model, weights, val_grad, INNER_LR, normalise(images), labels)
     return Table(
         cost_BNE=torch.stack([cost for cost, _ in parts]).reshape(shape_BNE),
-        branch_BNE=(grads * every).sum(dim=-1),
-        op_effect_BNEK=torch.stack(effects, dim=-1),
         clean_B=clean.cost_B,
+        product_BTU=grad_BTP @ every_BTCHW.flatten(2).mT,
+        clean_product_BT=(grad_BTP @ normalise(images).flatten(1)[..., None]).squeeze(-1),
     )
 
 
@@ -202,7 +213,7 @@ class Setting:
     views: int = 1
     clean: bool = False  # the clean view's cost as baseline (one more forward pass per image)
     phi_steps: int = 0
-    unfired: bool = True  # gumbel: evaluate O_k also where it did not fire
+    branches: int | None = None  # gumbel: others than the drawn one; None: all
 
     @property
     def name(self) -> str:
@@ -210,7 +221,11 @@ class Setting:
         parts += [f"{self.views} views"] if self.views > 1 else []
         parts += ["clean baseline"] if self.clean else []
         parts += [f"phi trained {self.phi_steps} steps"] if self.estimator == "relax" else []
-        parts += ["sampled branch only"] if not self.unfired else []
+        if self.estimator == "gumbel":
+            how_many = "all" if self.branches is None else f"{self.branches} other"
+            parts += [f"{how_many} branches"]
+        elif self.estimator == "gumbel-sampled":
+            parts += ["drawn branch only"]
         return ", ".join(parts)
 
 
@@ -222,7 +237,12 @@ class Simulation:
         num, ops = parameters.num_subpolicies, parameters.ops_per_subpolicy
         self.generator = torch.Generator().manual_seed(seed)
         self.estimator: Estimator = make_estimator(
-            setting.estimator, num, ops, views=setting.views, generator=self.generator
+            setting.estimator,
+            num,
+            ops,
+            views=setting.views,
+            branches=setting.branches,
+            generator=self.generator,
         )
         if isinstance(self.estimator, Relax):
             optimizer = torch.optim.Adam(self.estimator.parameters(), lr=5e-3, betas=(0.5, 0.999))
@@ -241,8 +261,6 @@ class Simulation:
             self.parameters, images, draws=self.setting.draws, generator=self.generator
         )
         found = self.table.look_up(draw, chosen)
-        if not self.setting.unfired:
-            found["op_effect_BK"] = found["op_effect_BK"] * draw.apply_BK
         baseline_B = self.table.clean_B[chosen] if self.setting.clean else None
         return self.estimator.gradients(draw, self.parameters, baseline_B=baseline_B, **found)
 

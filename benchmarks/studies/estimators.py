@@ -45,6 +45,7 @@ from enumeration import (
 )
 from torch import Tensor
 
+from dada.config import GUMBEL_BRANCHES
 from dada.policy.draw import Draw
 from dada.policy.space import SearchSpace
 from dada.policy_search.estimators import Estimator, make_estimator
@@ -93,7 +94,8 @@ def measure_bias(repeats: int) -> dict[str, Any]:
         Setting(estimator="relax"),
         Setting(estimator="relax", phi_steps=500),
         Setting(estimator="gumbel"),
-        Setting(estimator="gumbel", unfired=False),
+        Setting(estimator="gumbel", branches=2),
+        Setting(estimator="gumbel-sampled"),
     ]
     rows = []
     for setting in settings:
@@ -124,6 +126,9 @@ def measure_variance(repeats: int, networks: int, steps: int) -> dict[str, Any]:
         Setting(estimator="relax", phi_steps=1000),
         Setting(estimator="relax", phi_steps=320, clean=True),
         Setting(estimator="gumbel"),
+        Setting(estimator="gumbel", branches=GUMBEL_BRANCHES["cpu"]),
+        Setting(estimator="gumbel", branches=2),
+        Setting(estimator="gumbel-sampled"),
     ]
     num = space.num_subpolicies
     found: dict[str, list[tuple[float, float]]] = {setting.name: [] for setting in settings}
@@ -200,13 +205,13 @@ def measure_shared_step(repeats: int, batch: int) -> dict[str, Any]:
     expected_P = torch.einsum("t,btp->p", joint_T, grad_BTP) / batch
     fixed_P = val_grad_P(expected_P)
     cost_BNE = (-INNER_LR * grad_BTP @ fixed_P).reshape(batch, space.num_subpolicies, -1)
-    table = Table(cost_BNE=cost_BNE, branch_BNE=cost_BNE, op_effect_BNEK=cost_BNE, clean_B=labels)
+    table = Table(cost_BNE=cost_BNE, clean_B=labels)
     exact_G = exact_gradient(table, parameters, space)
     estimator = make_estimator("reinforce", space.num_subpolicies, space.ops_per_subpolicy)
     generator, rows = torch.Generator().manual_seed(2), []
     for _ in range(repeats):
         draw = estimator.sample(parameters, batch, generator=generator)
-        grad_BP = grad_BTP[torch.arange(batch), outcome_index(draw)]
+        grad_BP = grad_BTP[torch.arange(batch), outcome_index(draw.subpolicy_B, draw.apply_BK)]
         change_P = val_grad_P(grad_BP.mean(dim=0)) - fixed_P
         rows.append(flat(estimator.gradients(draw, parameters, -INNER_LR * grad_BP @ change_P)))
     row = against(exact_G, exact_G + torch.stack(rows), space.num_subpolicies)
@@ -231,7 +236,7 @@ def measure_batch_norm(repeats: int, batch: int) -> dict[str, Any]:
     total_BT, count_BT = torch.zeros(every_BTCHW.shape[:2]), torch.zeros(every_BTCHW.shape[:2])
     for _ in range(repeats):
         draw = estimator.sample(parameters, batch, generator=generator)
-        at = row_B, outcome_index(draw)
+        at = row_B, outcome_index(draw.subpolicy_B, draw.apply_BK)
         weights = trainable_weights(model)
         cost = forward_mode_cost(model, weights, val_grad, INNER_LR, every_BTCHW[at], labels)
         kept.append((draw, cost.cost_B))
@@ -239,7 +244,7 @@ def measure_batch_norm(repeats: int, batch: int) -> dict[str, Any]:
         count_BT[at] += 1
     own, cross = [], []
     for draw, cost_B in kept:
-        at = row_B, outcome_index(draw)
+        at = row_B, outcome_index(draw.subpolicy_B, draw.apply_BK)
         # The mean of the other repeats with the same draw: this repeat's own cost stays out of it.
         others_B = (total_BT[at] - cost_B) / (count_BT[at] - 1).clamp_min(1)
         rest_B = torch.where(count_BT[at] > 1, cost_B - others_B, torch.zeros(()))
@@ -277,14 +282,25 @@ def measure_time() -> list[dict[str, Any]]:
     """sample() and gradients() together, 128 draws of 105 subpolicies, costs given."""
     parameters, rows = PolicyParameters(105, 2), []
     given = {"cost_B": torch.randn(128), "branch_B": torch.randn(128)}
-    for name, views in (("reinforce", 1), ("rloo", 4), ("gumbel", 1), ("relax", 1)):
-        estimator = make_estimator(name, 105, 2, views=views)
+    given["op_effect_BK"] = torch.ones(128, 2)
+    ways: list[tuple[str, dict[str, Any]]] = [
+        ("reinforce", {}),
+        ("rloo", {"views": 4}),
+        ("gumbel", {}),
+        ("gumbel", {"branches": GUMBEL_BRANCHES["cpu"]}),
+        ("gumbel-sampled", {}),
+        ("relax", {}),
+    ]
+    for name, options in ways:
+        estimator = make_estimator(name, 105, 2, **options)
+        effect_BM = torch.ones(128, options.get("branches", 105))
 
-        def call(estimator: Estimator = estimator) -> None:
+        def call(estimator: Estimator = estimator, effect_BM: Tensor = effect_BM) -> None:
             draw = estimator.sample(parameters, 128)
-            estimator.gradients(draw, parameters, op_effect_BK=torch.ones(128, 2), **given)
+            estimator.gradients(draw, parameters, other_branch_BM=effect_BM, **given)
 
-        rows.append({"estimator": name, "seconds": timed(call)})
+        told = f"{name}, {options['branches']} other branches" if "branches" in options else name
+        rows.append({"estimator": told, "seconds": timed(call)})
     return rows
 
 

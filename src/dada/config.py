@@ -45,10 +45,14 @@ class Base:
 BASES = {
     "cifar10": Base(crop=4, flip=True, cutout=16),
     "cifar100": Base(crop=4, flip=True, cutout=16),
-    "svhn": Base(cutout=20),
-    "svhn-extra": Base(cutout=20),
+    "svhn": Base(crop=4, flip=True, cutout=20),
+    "svhn-extra": Base(crop=4, flip=True, cutout=20),
     "imagenet": Base(flip=True, resized_crop=True, jitter=0.4, lighting=0.1),
 }
+
+
+# Branches besides the drawn one that estimator "gumbel" sums over for each image; None: all.
+GUMBEL_BRANCHES: dict[str, int | None] = {"cpu": 8, "cuda": None}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +69,9 @@ class SearchConfig:
     draws: str = "image"  # a draw for every image, or one for the whole batch
     views: int = 1
     temperature: float = 0.5
+    gumbel_branches: int | None = None  # None: all of them on a GPU, 8 on a CPU
     hypergradient: str = "finite_difference"
+    pixel_precision: str = "fp32"  # of passes whose pixel gradients are read, on a GPU; or "tf32"
     reward: str = "cosine"  # or "slope", the paper's inner product
     clean_baseline: bool = True  # what the same image left clean would have cost is subtracted
     magnitudes: str = "distribution"
@@ -94,8 +100,10 @@ class SearchConfig:
     def __post_init__(self) -> None:
         _one_of("preset", self.preset, ("dada", "paper"))
         _one_of("hypergradient", self.hypergradient, ("finite_difference", "forward"))
-        _one_of("estimator", self.estimator, ("gumbel", "relax", "reinforce", "rloo"))
+        estimators = ("gumbel", "gumbel-sampled", "relax", "reinforce", "rloo")
+        _one_of("estimator", self.estimator, estimators)
         _one_of("draws", self.draws, ("image", "batch"))
+        _one_of("pixel_precision", self.pixel_precision, ("fp32", "tf32"))
         _one_of("reward", self.reward, ("cosine", "slope"))
         _one_of("update", self.update, ("evidence", "adam"))
         _one_of("precision", self.precision, ("auto", "bf16", "tf32", "fp32"))
@@ -104,8 +112,9 @@ class SearchConfig:
         )
         for name in ("views", "batch_size", "lr", "temperature", "policy_lr", "top"):
             _positive(name, getattr(self, name))
-        if self.epochs is not None:
-            _positive("epochs", self.epochs)
+        for name in ("epochs", "gumbel_branches"):
+            if getattr(self, name) is not None:
+                _positive(name, getattr(self, name))
         if self.lookahead is not None and not 0 <= self.lookahead < math.inf:
             raise ValueError(f"`lookahead` should be 0 or more seconds, got {self.lookahead}")
         if not 0 <= self.measure_from < 1:

@@ -3,9 +3,9 @@
     recipe = recipes.named("cifar10_wrn40_2")
     recipe.model, recipe.train.epochs          # wrn40_2, 200
 
-`reduced_...` are the searches, on the stratified part of the data set that the paper searched on;
-the others train and evaluate a model. A recipe is settings only: it may be used on
-other images than those it was made for.
+`reduced_...` are the searches, on the stratified part of the data set that the paper searched on,
+`full_...` the same on all of it (the paper's last table); the others train and evaluate a model. A
+recipe is settings only: it may be used on other images than those it was made for.
 """
 
 from __future__ import annotations
@@ -57,6 +57,24 @@ def reduced_svhn_wrn28_10() -> Recipe:
 def reduced_imagenet_resnet50() -> Recipe:
     recipe = _search("imagenet", "resnet50", 6000, batch_size=32, lr=0.00125, weight_decay=1e-4)
     return replace(recipe, classes=120)
+
+
+def _full(reduced: Recipe) -> Recipe:
+    """The same search on all training images; the paper names no other settings for it."""
+    return replace(reduced, name=reduced.name.replace("reduced_", "full_"), reduce_to=None)
+
+
+def full_cifar10_wrn40_2() -> Recipe:
+    return _full(reduced_cifar10_wrn40_2())
+
+
+def full_cifar100_wrn40_2() -> Recipe:
+    return _full(reduced_cifar100_wrn40_2())
+
+
+def full_svhn_wrn28_10() -> Recipe:
+    """All of the core training set, `svhn:ROOT` and not `svhn-extra:ROOT`."""
+    return _full(reduced_svhn_wrn28_10())
 
 
 def _evaluation(data: str, model: str, **settings: Any) -> Recipe:
@@ -175,6 +193,9 @@ RECIPES: dict[str, Callable[[], Recipe]] = {
         reduced_cifar100_wrn40_2,
         reduced_svhn_wrn28_10,
         reduced_imagenet_resnet50,
+        full_cifar10_wrn40_2,
+        full_cifar100_wrn40_2,
+        full_svhn_wrn28_10,
         cifar10_wrn40_2,
         cifar10_wrn28_10,
         cifar10_shakeshake26_2x32d,
@@ -197,7 +218,7 @@ def named(name: str, *, wants: str | None = None) -> Recipe:
     makers = {
         known: maker
         for known, maker in RECIPES.items()
-        if wants is None or known.startswith("reduced_") == (wants == "search")
+        if wants is None or (maker().search is not None) == (wants == "search")
     }
     if name not in makers:
         kind = "" if wants is None else f" to {wants} with"

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from dada.config import SearchConfig
+from dada.config import GUMBEL_BRANCHES, SearchConfig
 from dada.data import Split
 from dada.engine import ALONE, Ranks, channels_last
 from dada.policy import Policy
@@ -46,6 +46,7 @@ class SearchState(RunState):
             config.ops_per_subpolicy,
             temperature=config.temperature,
             views=config.views,
+            branches=config.gumbel_branches or GUMBEL_BRANCHES[device.type],
             generator=torch.Generator().manual_seed(seed),
         )
         if config.update == "evidence":

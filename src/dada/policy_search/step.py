@@ -5,6 +5,7 @@ Letters: B images of a batch, V views, N sub-policies, K operations in each.
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -12,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from dada.config import SearchConfig
-from dada.engine import channels_last, plain_kernels
+from dada.engine import Precision, channels_last, plain_kernels
 from dada.models import without_noise
 from dada.policy.augment import augment, augment_stages
 from dada.policy.draw import Draw
@@ -22,7 +23,7 @@ from dada.policy_search.hypergradient import (
     trainable_weights,
     virtual_val_grad,
 )
-from dada.policy_search.pixel_effects import pixel_effects
+from dada.policy_search.pixel_effects import Branches, pixel_effects
 from dada.policy_search.state import SearchState
 from dada.training.base import before_policy, cover_square
 
@@ -116,7 +117,12 @@ def _cost(
     clean_BCHW: Tensor,
     labels_B: Tensor,
 ) -> ImageCosts:
-    """In float32 (on a card TF32): a difference of bfloat16 losses would be mostly rounding."""
+    """In float32 (on a card TF32): a difference of bfloat16 losses would be mostly rounding.
+
+    Differences of pixel gradients are rounding in TF32 too (docs/estimators.md has how much reaches
+    the policy), so where pixels are read the products are float32's, unless `pixel_precision` says
+    otherwise.
+    """
     config = state.config
     by_pixel = state.reads_pixels
     inner_lr = lr
@@ -128,7 +134,9 @@ def _cost(
     if config.clean_baseline:
         views_BCHW, labels_B = torch.cat([views_BCHW, clean_BCHW]), labels_B.repeat(2)
     # torch's own kernels: to compile ours for float32 too takes longer than they save in a search.
-    with without_noise(state.model), plain_kernels():
+    exact = by_pixel and config.pixel_precision == "fp32"
+    products = Precision("fp32", state.device).products() if exact else nullcontext()
+    with without_noise(state.model), plain_kernels(), products:
         cost = hypergradient(
             state.model, weights, val_grad, inner_lr, views_BCHW, labels_B, image_grad=by_pixel
         )
@@ -170,7 +178,8 @@ def _move_policy(
     config = state.config
     effects: dict[str, Tensor] = {}
     if cost.cost_grad_BCHW is not None:
-        effects = pixel_effects(state, draw, cost.cost_grad_BCHW, stages_BCHW, views_BCHW)
+        branches = Branches.of(draw_of_all, state.mine)
+        effects = pixel_effects(state, draw, branches, cost.cost_grad_BCHW, stages_BCHW, views_BCHW)
         effects = {name: state.gather(effect) for name, effect in effects.items()}
     gradients = state.estimator.gradients(
         draw_of_all, state.sampling, cost.cost_B, baseline_B=cost.baseline_B, **effects

@@ -50,7 +50,9 @@ def search(
     options: RunOptions,
     data: Data = None,
     preset: Annotated[str, typer.Option(help="dada or paper.")] = "dada",
-    estimator: Annotated[str | None, typer.Option(help="gumbel, relax, reinforce or rloo.")] = None,
+    estimator: Annotated[
+        str | None, typer.Option(help="gumbel, gumbel-sampled, relax, reinforce or rloo.")
+    ] = None,
     space: Annotated[
         str | None, typer.Option(help="paper, strength or wide; from paper it may change.")
     ] = None,

@@ -1,7 +1,7 @@
 """What all estimators share: sampling, and the way from costs to gradients.
 
 Shapes: B images, N subpolicies, K ops per subpolicy, D distinct draws, R rows of M magnitude
-logits.
+logits, M other branches of gumbel.
 
 The objective is the expected cost of an image, E_{p(c,b)}[cost]; every estimator returns the mean
 over its D independent draws.
@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from dada.policy.draw import Draw, policy_free_noise
 from dada.policy_search.estimators.draws import (
     Noise,
+    draw_bins,
     exponential,
     magnitude_score,
     mean_at_drawn,
@@ -65,6 +66,11 @@ class DrawCosts(NamedTuple):
     baseline_D: Tensor | None
     branch_D: Tensor | None
     op_effect_DK: Tensor | None
+    other_branch_DM: Tensor | None
+
+    @property
+    def advantage_D(self) -> Tensor:
+        return self.cost_D if self.baseline_D is None else self.cost_D - self.baseline_D
 
 
 class Estimate(NamedTuple):
@@ -77,13 +83,14 @@ class Estimate(NamedTuple):
 
 
 class Estimator(nn.Module):
-    """Sampling shared by all four; a subclass says what becomes of the costs.
+    """Sampling shared by all of them; a subclass says what becomes of the costs.
 
     An estimator is a module because RELAX learns: optimise `estimator.parameters()` with the
     policy's and keep `estimator.state_dict()` in checkpoints. The others have nothing in either.
     """
 
     needs_pixel_effects: ClassVar[bool] = False  # reads branch_B and op_effect_BK
+    needs_branches: ClassVar[bool] = False  # and other_branch_BM, of branches that were not drawn
 
     def __init__(
         self,
@@ -92,15 +99,19 @@ class Estimator(nn.Module):
         *,
         temperature: float = 0.5,
         views: int = 1,
+        branches: int | None = None,
         generator: torch.Generator | None = None,
     ) -> None:
+        """`branches` is how many that were not drawn gumbel evaluates; None: all of them."""
         super().__init__()
         if not temperature > 0:
             raise ValueError(f"temperature should be positive, but got {temperature}")
         if views < 1:
             raise ValueError(f"views should be at least 1, but got {views}")
+        if branches is not None and branches < 1:
+            raise ValueError(f"branches should be at least 1, but got {branches}")
         self.num_subpolicies, self.ops_per_subpolicy = num_subpolicies, ops_per_subpolicy
-        self.temperature, self.views = temperature, views
+        self.temperature, self.views, self.branches = temperature, views, branches
 
     @torch.no_grad()
     def sample(
@@ -152,6 +163,7 @@ class Estimator(nn.Module):
         magnitude_effect_BK: Tensor | None = None,
         branch_B: Tensor | None = None,
         op_effect_BK: Tensor | None = None,
+        other_branch_BM: Tensor | None = None,
     ) -> Gradients:
         """The mean over draws of the estimated gradient of the expected cost.
 
@@ -163,11 +175,13 @@ class Estimator(nn.Module):
         magnitude_effect_BK  <cost_grad, d x_K / d m_k>; counted for the ops that fired. The sum of
                       cost_grad over channels and pixels for straight-through magnitudes (eq. 10,
                       11: d x / d m = 1). Without it magnitude_NK gets no gradient.
-        branch_B      <cost_grad, x_K>: x_K times its straight-through weight c_s (gumbel only).
+        branch_B      <cost_grad, x_K - x_0> of the drawn branch (gumbel; gumbel-sampled, which
+                      has no other branch to take x_0 from, reads <cost_grad, x_K>).
+        other_branch_BM  <cost_grad, s(x_0) - x_0> of the branches in draw.noise (gumbel only).
         op_effect_BK  <cost_grad, O_k(x_{k-1}) - x_{k-1}>, from x_k = b_k O_k(x_{k-1}) +
-                      (1 - b_k) x_{k-1} (gumbel only). Where ops follow k, their Jacobian is taken
-                      as the identity. Where b_k = 0 this asks for O_k(x_{k-1}), which was not
-                      computed; pass 0 there to evaluate the sampled branch alone.
+                      (1 - b_k) x_{k-1}, whether O_k fired or not (gumbel; gumbel-sampled reads
+                      those that fired). Where ops follow k, their Jacobian is taken as the
+                      identity.
         """
         noise = draw.noise
         if not isinstance(noise, Noise):
@@ -183,6 +197,7 @@ class Estimator(nn.Module):
             per_draw(baseline_B, "baseline_B"),
             per_draw(branch_B, "branch_B"),
             per_draw(op_effect_BK, "op_effect_BK"),
+            per_draw(other_branch_BM, "other_branch_BM"),
         )
         estimate = self._estimate(noise, parameters, costs)
         magnitude_effect_DK = per_draw(magnitude_effect_BK, "magnitude_effect_BK")
@@ -222,9 +237,7 @@ class Estimator(nn.Module):
         magnitude_bin_DK = None
         distribution = parameters.magnitude_distribution
         if distribution is not None:
-            logits_DKM = distribution.logits_RM[distribution.rows_DK(subpolicy_D)]
-            exponential_DKM = exponential(tuple(logits_DKM.shape), logits_N, generator)
-            magnitude_bin_DK = (logits_DKM - exponential_DKM.log()).argmax(dim=2)
+            magnitude_bin_DK = draw_bins(distribution, subpolicy_D, generator)
         return Noise(
             subpolicy_D=subpolicy_D,
             apply_DK=log_odds_DK + logistic_DK > 0,

@@ -1,8 +1,8 @@
 """Draws and their log-probability: what every estimator is made of.
 
-Shapes: B images, N subpolicies, K ops per subpolicy, D distinct draws, M magnitude bins, R rows of
-magnitude logits. D = B with one draw per image; D = views with one draw per batch, each shared by
-B / D consecutive images.
+Shapes: B images, N subpolicies, K ops per subpolicy, D distinct draws, M magnitude bins (or other
+branches, of gumbel), R rows of magnitude logits. D = B with one draw per image; D = views with one
+draw per batch, each shared by B / D consecutive images.
 
 log p(c, b) = log pi_c + sum_k log Bernoulli(b_k; beta_ck) has one categorical term, a scalar per
 draw, and the K coins of the drawn subpolicy and no others.
@@ -28,6 +28,7 @@ class Noise:
     logistic_DK: Tensor  # of the drawn subpolicy's coins
     magnitude_bin_DK: Tensor | None
     relaxed: RelaxedNoise | None = None
+    branches: BranchNoise | None = None
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -37,6 +38,16 @@ class RelaxedNoise:
     logistic_DNK: Tensor
     exponential_DN: Tensor  # -log v of the conditional categorical
     uniform_DK: Tensor  # v of the conditional coins
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class BranchNoise:
+    """The branches of gumbel that were not drawn: which, their coins, and what each counts."""
+
+    subpolicy_DM: Tensor
+    apply_DMK: Tensor
+    magnitude_DMK: Tensor | None  # None: the subpolicy's own
+    weight_DM: Tensor
 
 
 def open_uniform(shape: tuple[int, ...], like: Tensor, generator: torch.Generator | None) -> Tensor:
@@ -49,6 +60,14 @@ def open_uniform(shape: tuple[int, ...], like: Tensor, generator: torch.Generato
 def exponential(shape: tuple[int, ...], like: Tensor, generator: torch.Generator | None) -> Tensor:
     """Exp(1), always positive; -log of it is a Gumbel variable."""
     return -open_uniform(shape, like, generator).log()
+
+
+def draw_bins(
+    law: MagnitudeDistribution, subpolicy: Tensor, generator: torch.Generator | None
+) -> Tensor:
+    """A magnitude bin for each of the K ops of these subpolicies, by Gumbel-max."""
+    logits = law.logits_RM[law.row_NK[subpolicy]]
+    return (logits - exponential(tuple(logits.shape), logits, generator).log()).argmax(dim=-1)
 
 
 def to_images(x_D: Tensor, batch: int) -> Tensor:

@@ -77,9 +77,16 @@ class Relax(Estimator):
         *,
         temperature: float = 0.5,
         views: int = 1,
+        branches: int | None = None,
         generator: torch.Generator | None = None,
     ) -> None:
-        super().__init__(num_subpolicies, ops_per_subpolicy, temperature=temperature, views=views)
+        super().__init__(
+            num_subpolicies,
+            ops_per_subpolicy,
+            temperature=temperature,
+            views=views,
+            branches=branches,
+        )
         self.control = ControlVariate(
             num_subpolicies * (1 + ops_per_subpolicy), generator=generator
         )
@@ -101,7 +108,7 @@ class Relax(Estimator):
         return replace(noise, relaxed=relaxed)
 
     def _estimate(self, noise: Noise, parameters: PolicyParameters, costs: DrawCosts) -> Estimate:
-        cost_D = costs.cost_D if costs.baseline_D is None else costs.cost_D - costs.baseline_D
+        cost_D = costs.advantage_D
         scale = self._cost_scale(cost_D)
         score_DN, score_DK = score_functions(noise, parameters)
         drawn_DN = one_hot(noise, parameters)

@@ -25,7 +25,7 @@ class Reinforce(Estimator):
         )
 
     def _advantage(self, costs: DrawCosts) -> Tensor:
-        return costs.cost_D if costs.baseline_D is None else costs.cost_D - costs.baseline_D
+        return costs.advantage_D
 
 
 class LeaveOneOut(Reinforce):

@@ -1,0 +1,349 @@
+"""The paper's tables, run: what searches find and what is free, trained by the paper's recipes.
+
+    python benchmarks/studies/paper.py cifar10 --data DATA --out FILE [--minutes M] [--only ARMS]
+
+The plan is below, with the arms and how often each is run; it was fixed before the first number.
+A search is the unit: one training of what it found, with the search's seed. Policies are those that
+were found, without verification, which might return a free one in their place. Within a stage
+the arms take turns seed by seed, so that a study that is stopped early leaves pairs.
+
+DATA is anything `dada.data.load` reads with these images in it (cifar10:ROOT, an .npz). Everything
+goes on where it stopped: searches and trainings keep run directories with checkpoints beside FILE,
+and what is in FILE is not run again. With --minutes everything that runs writes a checkpoint and
+stops at that time. All tables may share one FILE: what two of them need is run once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import dada
+from dada import Policy, models, recipes
+from dada.config import SearchConfig, TrainConfig, changed
+from dada.data import Split, load, reduce, split_off_validation
+from dada.engine import resolve_device
+from dada.policy import baselines
+from dada.recipes import Recipe
+from dada.runlog import RunLog
+from dada.training.loop import Job, at_once_for, train_many
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
+
+from measure import machine, print_table
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """One table: the recipe that trains, the one whose part of the data is searched on, the arms.
+
+    A stage is arms and how many seeds of each; its order is seed by seed.
+    """
+
+    train: str
+    search: str
+    stages: tuple[tuple[tuple[str, ...], int], ...]
+
+    def units(self) -> Iterator[tuple[str, int]]:
+        for arms, count in self.stages:
+            for seed in range(count):
+                yield from ((arm, seed) for arm in arms)
+
+
+# What is searched for, by the name of the arm; every other arm is a policy by name.
+SEARCHES: dict[str, dict[str, Any]] = {
+    "dada": {"preset": "dada"},
+    "paper relax": {"estimator": "relax"},
+    "paper gumbel": {"estimator": "gumbel"},
+    "paper full": {"estimator": "relax"},
+}
+FIRST = ("dada", "uniform", "trivialaugment")
+PLANS = {
+    "cifar10": Plan(
+        train="cifar10_wrn40_2",
+        search="reduced_cifar10_wrn40_2",
+        stages=(
+            (FIRST, 5),
+            (("paper relax", "paper gumbel", "dada-cifar10"), 3),
+            (("fastaa-cifar10", "randaugment"), 1),
+        ),
+    ),
+    "cifar100": Plan(
+        train="cifar100_wrn40_2",
+        search="reduced_cifar100_wrn40_2",
+        stages=((FIRST, 3), (("dada-cifar100", "cutout"), 1)),
+    ),
+    "full-search": Plan(
+        train="cifar10_wrn40_2",
+        search="reduced_cifar10_wrn40_2",
+        stages=((("paper full", "paper relax"), 2),),
+    ),
+    "wrn28_10": Plan(
+        train="cifar10_wrn28_10",
+        search="reduced_cifar10_wrn40_2",
+        stages=((("trivialaugment", "dada-cifar10", "dada"), 1),),
+    ),
+    # The five that were run before there was this plan (benchmarks/results/cifar10.json).
+    "harness": Plan(
+        train="cifar10_wrn40_2",
+        search="reduced_cifar10_wrn40_2",
+        stages=((("none", "cutout", "autoaugment:cifar10", "trivialaugment", "dada-cifar10"), 1),),
+    ),
+}
+RANDAUGMENT = [f"randaugment:{n},{m}" for n in (1, 2) for m in (0.3, 0.5, 0.7)]
+CHOOSING = 2  # trainings of each RandAugment on half of the part that is searched on
+CHOOSING_EPOCHS = 80
+
+TRIAL = {"images": 300, "epochs": 2, "batch_size": 50, "model": "small"}
+
+
+class OutOfTimeError(Exception):
+    """Raised where everything that runs has a checkpoint."""
+
+
+class Study:
+    """The file of results, the run directories beside it, and when to stop."""
+
+    def __init__(
+        self, out: Path, data: str, *, minutes: float | None, at_once: int | None, trial: bool
+    ) -> None:
+        self.out, self.trial = out, trial
+        self.runs = out.with_suffix("")
+        self.device = resolve_device("auto")
+        self.stop_at = float("inf") if minutes is None else time.monotonic() + 60 * minutes
+        self.found: dict[str, Any] = {"trial": trial, "searches": {}, "choosing": {}}
+        self.found["trainings"] = {}
+        if out.exists():
+            self.found = json.loads(out.read_text())
+        if self.found["trial"] != trial:
+            raise SystemExit(f"{out}: trial runs and real ones should not share a file")
+        # Nothing but training and test images: a search sets aside its own validation images.
+        self.split = replace(load(data), val=None)
+        if self.split.test is None:
+            raise SystemExit(f"{data}: there are no test images")
+        if trial:
+            self.split = reduce(self.split, min(TRIAL["images"], len(self.split.train)))
+        self.at_once = at_once or at_once_for(self.device, self.split.image_size)
+
+    @property
+    def over(self) -> bool:
+        return time.monotonic() >= self.stop_at
+
+    def save(self) -> None:
+        self.out.parent.mkdir(parents=True, exist_ok=True)
+        beside = self.out.with_suffix(".part")
+        beside.write_text(json.dumps(self.found | {"machine": machine()}, indent=1) + "\n")
+        os.replace(beside, self.out)
+
+    def folder(self, kind: str, key: str) -> Path:
+        return self.runs / kind / "".join(c if c.isalnum() else "-" for c in key)
+
+    def run_units(self, plan: Plan, only: Sequence[str]) -> None:
+        """As many at once as share a card well; a search before the training it is for."""
+        recipe = recipes.named(plan.train, wants="train")
+        wanted = [unit for unit in plan.units() if not only or unit[0] in only]
+        left = [unit for unit in wanted if self.key(plan, *unit) not in self.found["trainings"]]
+        for first in range(0, len(left), self.at_once):
+            together = left[first : first + self.at_once]
+            policies = [self.policy(plan, *unit) for unit in together]
+            keys = [self.key(plan, *unit) for unit in together]
+            rows = [{"arm": arm, "seed": seed, "recipe": recipe.name} for arm, seed in together]
+            jobs = [
+                self.job(recipe, policy, arm, seed)
+                for policy, (arm, seed) in zip(policies, together, strict=True)
+            ]
+            self.train(jobs, keys, rows)
+
+    @staticmethod
+    def key(plan: Plan, arm: str, seed: int) -> str:
+        return f"{plan.train}: {arm}, seed {seed}"
+
+    def train(self, jobs: list[Job], keys: list[str], rows: list[dict[str, Any]]) -> None:
+        """All of them side by side, into the file one by one as they end."""
+        running, stopped = set(keys), set[str]()
+
+        def told_by(key: str) -> Any:
+            def told(metrics: dict[str, Any], epochs: int) -> None:
+                if self.over:  # and this one has just written a checkpoint
+                    stopped.add(key)
+                    if stopped >= running:
+                        raise OutOfTimeError
+
+            return told
+
+        if self.over:
+            raise OutOfTimeError
+        ready = [
+            replace(job, run=self.opened(key), on_epoch=told_by(key))
+            for job, key in zip(jobs, keys, strict=True)
+        ]
+        of_job = {id(job): place for place, job in enumerate(ready)}
+        for job, result in train_many(ready, self.at_once):
+            place = of_job[id(job)]
+            self.found["trainings"][keys[place]] = rows[place] | {
+                "error": 100 * result.scores.error,
+                "loss": result.scores.loss,
+                "training_loss": result.history[-1]["loss"],
+                "epochs": len(result.history),
+                "seconds": round(result.seconds, 1),
+                "at_once": len(jobs),
+            }
+            print(f"{keys[place]}: error {100 * result.scores.error:.2f}", flush=True)
+            self.save()
+            running.discard(keys[place])
+
+    def opened(self, key: str) -> RunLog:
+        study = self
+
+        class UntilTimeIsUp(RunLog):
+            """Writes a checkpoint also when the time is over, however often that costs little."""
+
+            @property
+            def wants_checkpoint(self) -> bool:
+                return study.over or super().wants_checkpoint
+
+        return UntilTimeIsUp(self.folder("train", key), resume=True)
+
+    def job(self, recipe: Recipe, policy: Policy, arm: str, seed: int) -> Job:
+        assert recipe.train is not None
+        config, model = recipe.train, recipe.model
+        if self.trial:
+            config = changed(config, {name: TRIAL[name] for name in ("epochs", "batch_size")})
+            model = TRIAL["model"]
+        base = baselines.base_for(arm, config.base, self.split.image_size)
+        return self.job_on(self.split, replace(config, base=base), model, policy, seed)
+
+    def job_on(
+        self, split: Split, config: TrainConfig, model: str, policy: Policy, seed: int
+    ) -> Job:
+        shape = split.num_classes, split.channels, split.image_size
+        return Job(
+            split=split,
+            model=models.build(model, *shape, seed=seed),
+            policy=policy,
+            config=config,
+            seed=seed,
+            device=self.device,
+        )
+
+    def policy(self, plan: Plan, arm: str, seed: int) -> Policy:
+        if arm == "randaugment":
+            return Policy.load(self.best_randaugment(plan))
+        if arm not in SEARCHES:
+            return Policy.load(arm)
+        name = plan.search if arm != "paper full" else plan.search.replace("reduced", "full")
+        key = f"{name}: {arm}, seed {seed}"
+        if key not in self.found["searches"]:
+            if self.over:
+                raise OutOfTimeError
+            begun = time.perf_counter()
+            result = self.search(recipes.named(name, wants="search"), arm, seed, key)
+            seconds = time.perf_counter() - begun
+            # As text: a hundred sub-policies would make a thousand lines of the file.
+            policy = json.dumps(json.loads(result.policy.to_json()))
+            held = {"arm": arm, "seed": seed, "recipe": name, "policy": policy}
+            self.found["searches"][key] = held | {"seconds": round(result.seconds, 1)}
+            print(f"{key}: searched in {seconds:.0f} s", flush=True)
+            self.save()
+        return Policy.from_json(self.found["searches"][key]["policy"])
+
+    def search(self, recipe: Recipe, arm: str, seed: int, key: str) -> Any:
+        """The default search takes no more of the recipe than its part of the data, and its base.
+
+        Searches save as they go (`resume`), and stop between two epochs or repeated ends.
+        """
+        assert recipe.search is not None
+        settings = dict(SEARCHES[arm])
+        split = self.split
+        if self.trial:
+            settings |= {"epochs": 1, "batch_size": TRIAL["batch_size"], "lookahead": 0.0}
+            recipe = replace(recipe, model=TRIAL["model"])
+        elif recipe.reduce_to is not None:
+            split = recipe.reduced(split, seed)
+        if arm != "dada":
+            settings = paper_settings(recipe.search) | settings
+
+        def told(*_: Any) -> None:
+            if self.over:
+                raise OutOfTimeError
+
+        return dada.search(
+            split,
+            model=recipe.model,
+            base=recipe.search.base,
+            verify=False,
+            seed=seed,
+            out=self.folder("search", key),
+            resume=True,
+            on_epoch=told,
+            on_lookahead=told,
+            **settings,
+        )
+
+    def best_randaugment(self, plan: Plan) -> str:
+        """n and m by the validation half of the part that is searched on, seed 0."""
+        recipe = recipes.named(plan.search, wants="search")
+        assert recipe.search is not None
+        part = self.split if self.trial else recipe.reduced(self.split, 0)
+        split = split_off_validation(replace(part, test=None), 0.5, 0)
+        config = TrainConfig(epochs=CHOOSING_EPOCHS, base=recipe.search.base)
+        model = recipe.model
+        if self.trial:
+            config, model = replace(config, epochs=1, batch_size=50), TRIAL["model"]
+        held = self.found["choosing"].setdefault(plan.search, {})
+        left = [(n, s) for n in RANDAUGMENT for s in range(CHOOSING) if f"{n} seed {s}" not in held]
+        jobs = [self.job_on(split, config, model, Policy.load(n), s) for n, s in left]
+        names = {id(job): f"{n} seed {s}" for job, (n, s) in zip(jobs, left, strict=True)}
+        for job, result in train_many(jobs, self.at_once):
+            held[names[id(job)]] = result.scores.loss
+            self.save()
+            if self.over:
+                raise OutOfTimeError
+        return min(
+            RANDAUGMENT,
+            key=lambda n: statistics.mean(held[f"{n} seed {s}"] for s in range(CHOOSING)),
+        )
+
+
+def paper_settings(search: SearchConfig) -> dict[str, Any]:
+    """What a recipe of the paper's says besides the preset: its part of the data is already cut."""
+    names = ("batch_size", "lr", "weight_decay", "epochs")
+    return {"preset": "paper"} | {name: getattr(search, name) for name in names}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("table", choices=list(PLANS))
+    parser.add_argument("--data", required=True)
+    parser.add_argument("--out", type=Path, required=True, help="JSON; may hold other tables too")
+    parser.add_argument("--only", default="", help="arms, with commas between")
+    parser.add_argument("--at-once", type=int, help="trainings that share the card")
+    parser.add_argument("--minutes", type=float, help="stop after so many, with checkpoints")
+    parser.add_argument("--trial", action="store_true", help="a few images and epochs, to try it")
+    asked = parser.parse_args()
+    plan, only = PLANS[asked.table], [arm for arm in asked.only.split(",") if arm]
+    known = {arm for arm, _ in plan.units()}
+    if unknown := set(only) - known:
+        parser.error(f"--only: {unknown.pop()!r} is none of {', '.join(sorted(known))}")
+    limits = {"minutes": asked.minutes, "at_once": asked.at_once}
+    study = Study(asked.out, asked.data, trial=asked.trial, **limits)
+    try:
+        study.run_units(plan, only)
+    except OutOfTimeError:
+        print("stopped: the time is up; the same command goes on from here")
+    trainings = study.found["trainings"]
+    done = [trainings[key] for unit in plan.units() if (key := study.key(plan, *unit)) in trainings]
+    print(f"{asked.table}: {len(done)} of {len(list(plan.units()))} trainings are done")
+    print_table(done, ["arm", "seed", "error", "epochs", "seconds"])
+
+
+if __name__ == "__main__":
+    main()
