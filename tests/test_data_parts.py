@@ -31,7 +31,7 @@ def noise(height: int, width: int, channels: int = 3) -> np.ndarray:
 def two_classes(root: Path, **options: Any) -> Path:
     """One plain image in each of two classes, for tests that add a special one."""
     save(root / "a" / "plain.png", noise(8, 8), **options)
-    save(root / "b" / "plain.png", noise(8, 8), **options)
+    save(root / "b" / "plain.png", 255 - noise(8, 8), **options)
     return root
 
 
@@ -79,7 +79,7 @@ def test_palette_cmyk_and_transparent_palette(tmp_path: Path) -> None:
     assert first(split, 0)[:, 3, 3].tolist() == [10, 20, 30]
     assert first(split, 1)[:, 3, 3].tolist() == [255, 255, 255]
     assert np.abs(first(split, 2)[:, 3, 3].astype(int) - [255, 0, 0]).max() <= 3
-    assert {note.split(" were ")[1] for note in split.notes} == {
+    assert {note.split(" were ")[1] for note in split.notes if " were " in note} == {
         "palette, made RGB",
         "transparent, laid on white",
         "CMYK, made RGB",
@@ -153,7 +153,7 @@ def test_mixed_sizes_take_the_median_shorter_side(tmp_path: Path) -> None:
     assert data.load(tmp_path, image_size=16).image_size == (16, 16)
     assert data.load(tmp_path, image_size=(10, 24)).image_size == (10, 24)
     for bad in (0, (3, 0), (1, 2, 3), "32"):
-        with pytest.raises(ValueError, match="`image_size` must be"):
+        with pytest.raises(ValueError, match="`image_size` must"):
             data.load(tmp_path, image_size=bad)  # type: ignore[arg-type]
 
 

@@ -9,6 +9,7 @@ import re
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -211,11 +212,15 @@ def drop(*path):
 
 STEP = ("subpolicies", 0, "ops", 1)
 MALFORMED = {
+    "NaN in provenance": (put("provenance", {"a": [math.nan]}), "not JSON: NaN is not a number"),
+    "beyond floats": (put(*STEP, "magnitude", 10**400), "401 digits is too large"),
+    "half a character": (put("provenance", {"name": "\ud800"}), "half of a character"),
+    "a key twice": ('{"format": "dada-policy", "format": "x"}', "'format' is there twice"),
     "not JSON": ("{", "not JSON: "),
     "empty": ("", "not JSON: "),
     "a list": ("[]", 'not a policy file: "format" should be "dada-policy"'),
     "a number": ("1", 'not a policy file: "format" should be "dada-policy"'),
-    "nested too deeply": ("[" * 200_000, "not a policy file: the JSON is nested too deeply"),
+    "nested too deeply": ("[" * 200_000, "not JSON: nested too deeply"),
     "another format": (put("format", "timm"), '"format" should be "dada-policy"'),
     "format missing": (drop("format"), '"format" should be "dada-policy"'),
     "version 2": (put("version", 2), "version 2 is newer than this program reads (1); pip install"),
@@ -247,7 +252,7 @@ MALFORMED = {
     "probability negative": (put(*STEP, "probability", -0.1), "in 0..1, got -0.1"),
     "probability NaN": (
         put(*STEP, "probability", math.nan),
-        "subpolicies[0].ops[1].probability should be a number in 0..1, got nan",
+        "not JSON: NaN is not a number of JSON",
     ),
     "probability a bool": (
         put(*STEP, "probability", True),
@@ -268,7 +273,7 @@ MALFORMED = {
         "subpolicies[0].ops[1].magnitude should be a number or [low, high]",
     ),
     "magnitude beyond": (put(*STEP, "magnitude", [0.5, 1.1]), "magnitude should be a number in 0"),
-    "magnitude infinite": (put(*STEP, "magnitude", math.inf), "magnitude should be a number in 0"),
+    "magnitude infinite": (put(*STEP, "magnitude", math.inf), "not JSON: Infinity is not"),
     "magnitude an object": (put(*STEP, "magnitude", {}), "magnitude should be a number in 0..1"),
     "weight negative": (
         put("subpolicies", 0, "weight", -0.25),
@@ -582,3 +587,27 @@ def test_other_conversions_are_refused(start, end):
     policy = Policy.from_rows([[("Rotate", 0.5, 0.5)]], start)
     with pytest.raises(ValueError, match=f"space '{start}' cannot be written in space '{end}'"):
         policy.to_space(end)
+
+
+def test_weights_that_sum_to_nothing_are_refused_however_many_they_are():
+    nothing = SubPolicy(0.0, ())
+    for sampling in ("weighted", "uniform"):
+        with pytest.raises(ValueError, match="weights should sum to 1, they sum to 0"):
+            Policy((nothing,) * 1_000_001, sampling=sampling)
+
+
+def test_provenance_that_is_not_json_is_named_when_it_is_written():
+    for content in (math.nan, object(), {1, 2}):
+        with pytest.raises(ValueError, match="provenance cannot be written as JSON"):
+            Policy((), provenance={"a": content}).to_json()
+
+
+def test_numbers_of_numpy_are_numbers():
+    step = PolicyOp("Rotate", np.float32(0.5), (np.float64(0), np.int64(1)))
+    assert step == PolicyOp("Rotate", 0.5, (0.0, 1.0))
+    assert type(step.probability) is float
+
+
+def test_a_name_too_long_for_a_file_is_no_policy():
+    with pytest.raises(ValueError, match=r"no policy 'xxx.*\.\.\.: neither a file"):
+        Policy.load("x" * 5000)

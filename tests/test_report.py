@@ -296,7 +296,7 @@ def test_mistakes_are_one_line(tmp_path):
     with pytest.raises(ValueError, match=r'comparison.json: "format" should be "dada-comparison"'):
         write_report(run)
     (run / "comparison.json").write_text("{")
-    with pytest.raises(ValueError, match=r"comparison.json is not JSON"):
+    with pytest.raises(ValueError, match=r"comparison.json is damaged: not JSON"):
         write_report(run)
     (run / "comparison.json").unlink()
     (run / "samples.npz").write_bytes(b"no")

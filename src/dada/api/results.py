@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
+from dada import safe_json
 from dada.data import Split
 from dada.policy import Policy
 from dada.runlog import RunLog, read_log, read_summary, read_weights
+from dada.safe_text import printable
 from dada.training.loop import TrainResult
 from dada.training.scores import Scores
 
@@ -31,9 +34,18 @@ class Result:
         return cls(
             policy=Policy.load(path),
             history=read_log(path),
-            seconds=float(read_summary(path)["seconds"]),
+            seconds=_number(path, "seconds"),
             out=path,
         )
+
+
+def _number(path: Path, name: str) -> float:
+    """A number of finished.json."""
+    try:
+        return float(read_summary(path)[name])
+    except (KeyError, TypeError):
+        file = path / "finished.json"
+        raise ValueError(f"{file} is damaged: no number {name}; delete it and resume") from None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,17 +63,36 @@ class Trained:
     @classmethod
     def load(cls, path: Path, network: nn.Module, split: Split) -> Trained:
         """What a finished training has on disk; `network` gets its weights."""
-        network.load_state_dict(read_weights(path / "model.safetensors"))
-        summary = read_summary(path)
+        weights = path / "model.safetensors"
+        try:
+            network.load_state_dict(read_weights(weights))
+        except RuntimeError as error:
+            reason = printable(str(error).splitlines()[-1].strip())
+            problem = f"{weights} does not belong to this run: {reason}"
+            raise ValueError(f"{problem}; choose another `out`") from None
         return cls(
             model=network,
-            scores=Scores(**json.loads((path / "scores.json").read_text(encoding="utf-8"))),
+            scores=_scores(path / "scores.json", split.num_classes),
             history=read_log(path),
-            seconds=float(summary["seconds"]),
-            images_per_second=float(summary["images_per_second"]),
+            seconds=_number(path, "seconds"),
+            images_per_second=_number(path, "images_per_second"),
             classes=split.classes,
             out=path,
         )
+
+
+def _scores(file: Path, num_classes: int) -> Scores:
+    try:
+        scores = Scores(**safe_json.read_object(file))
+        rows = [[*map(int, row)] for row in scores.confusion_CC]
+        assert len(rows) == len(scores.class_error_C) == num_classes
+        assert all(len(row) == num_classes for row in rows)
+        known = (n for n in (scores.top5, *scores.class_error_C) if n is not None)
+        numbers = (scores.accuracy, scores.balanced_accuracy, scores.loss, scores.images, *known)
+        assert all(map(math.isfinite, numbers))
+    except (TypeError, AssertionError):
+        raise ValueError(f"{file} is damaged; choose another `out`") from None
+    return scores
 
 
 def write_training(run: RunLog, result: TrainResult, model_name: str, split: Split) -> None:

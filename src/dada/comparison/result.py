@@ -10,8 +10,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from dada import safe_json
 from dada.policy import baselines
 from dada.runlog import versions
+from dada.safe_text import printable
 from dada.trials import statistics
 from dada.trials.runners import TrialScores
 from dada.trials.statistics import Difference, Interval
@@ -68,11 +70,11 @@ class Comparison:
         """From a file, or from the run directory that holds it."""
         file = Path(path) / "comparison.json" if Path(path).is_dir() else Path(path)
         try:
-            content = json.loads(file.read_text(encoding="utf-8"))
+            content = safe_json.read(file)
         except OSError as error:
             raise ValueError(f"{file}: cannot be read ({error.strerror})") from None
         except ValueError as error:
-            raise ValueError(f"{file}: not JSON ({error})") from None
+            raise ValueError(f"{file}: {error}") from None
         if not isinstance(content, dict) or content.pop("format", None) != FORMAT:
             raise ValueError(f'{file}: not a comparison: "format" should be "{FORMAT}"')
         if (version := content.pop("version", None)) != VERSION:
@@ -82,9 +84,38 @@ class Comparison:
             content["differences"] = tuple(
                 Difference(**_tuples(entry)) for entry in content["differences"]
             )
-            return cls(**_tuples(content))
-        except (KeyError, TypeError) as error:
-            raise ValueError(f"{file}: a field is missing or unknown ({error})") from None
+            comparison = cls(**_tuples(content))
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(
+                f"{file}: a field is missing or unknown ({printable(error)})"
+            ) from None
+        if not comparison._is_whole():
+            raise ValueError(f"{file}: damaged, a field is not what it should be")
+        return comparison
+
+    def _is_whole(self) -> bool:
+        """Whether all that is printed is of the kind it should be."""
+        words = (self.data, self.model, self.verdict, *self.classes)
+        counts = (self.images, self.seconds, *self.seeds)
+        return (
+            all(isinstance(word, str) for word in words)
+            and self.metric in METRICS
+            and all(_is_number(count) for count in counts)
+            and len(self.policies) > 0
+            and all(
+                isinstance(row.name, str)
+                and all(map(_is_number, (row.mean, *row.scores)))
+                and _is_interval(row.interval)
+                for row in self.policies
+            )
+            and all(
+                isinstance(found.policy, str)
+                and isinstance(found.against, str)
+                and all(map(_is_number, (found.mean, found.seeds, found.picked_from)))
+                and _is_interval(found.interval)
+                for found in self.differences
+            )
+        )
 
 
 def summarise(
@@ -146,6 +177,15 @@ def _of_policy(name: str, scores: Sequence[float], each: Sequence[TrialScores]) 
         loss=statistics.mean(losses) if finite else None,
         top5=percent("top5"),
     )
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_interval(value: Any) -> bool:
+    ends = value if isinstance(value, tuple) else ()
+    return value is None or (len(ends) == 2 and all(map(_is_number, ends)))
 
 
 def _rounded(value: Any) -> Any:

@@ -6,7 +6,6 @@ Legend: N images, C channels, H height, W width.
 from __future__ import annotations
 
 import os
-import zipfile
 from typing import Any
 
 import numpy as np
@@ -14,11 +13,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dada.data.images import to_uint8
+from dada.data.images import tensor_to_array, to_uint8
+from dada.data.npz import Archive, open_archive
 from dada.data.raw import PART_NAMES, RawArrays, RawPart, RawSplit
+from dada.data.split import listed
+from dada.safe_text import quoted
 
 _IMAGE_WORDS = ("images", "image", "x", "data")
 _LABEL_WORDS = ("labels", "label", "y", "targets", "target")
+
+_CLASS_KEYS = ("classes", "class_names")
 
 _DIGITS_TEST = 500
 
@@ -47,11 +51,7 @@ def image_array(images: Any, where: str) -> NDArray[Any]:
     channels first and a numpy array as channels last, as their users do.
     """
     channels_first = isinstance(images, Tensor)
-    if isinstance(images, Tensor):
-        images = images.detach().cpu()
-        array = (images.float() if images.dtype == torch.bfloat16 else images).numpy()
-    else:
-        array = np.asarray(images)
+    array = tensor_to_array(images, where) if isinstance(images, Tensor) else np.asarray(images)
     first = array.ndim == 4 and array.shape[1] in (1, 3)
     last = array.ndim == 4 and array.shape[3] in (1, 3)
     if array.ndim == 3:
@@ -70,9 +70,12 @@ def image_array(images: Any, where: str) -> NDArray[Any]:
 
 def label_array(labels: Any, where: str) -> Tensor:
     """int64 (N,) from whole numbers in a tensor, array or list; (N, 1) is accepted."""
-    if isinstance(labels, Tensor):
-        labels = labels.detach().cpu().numpy()
-    array = np.asarray(labels)
+    try:
+        array = tensor_to_array(labels, where) if isinstance(labels, Tensor) else np.asarray(labels)
+    except (ValueError, TypeError, OverflowError) as problem:
+        if str(problem).startswith(where):
+            raise
+        raise ValueError(f"{where} must be one whole number per image ({problem})") from None
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]
     if array.ndim != 1:
@@ -87,44 +90,76 @@ def label_array(labels: Any, where: str) -> Tensor:
 def from_npz(path: str) -> RawSplit:
     """A numpy archive. Keys: images and labels; or x_train, y_train, x_val, ... in any usual order
     of words (train_images, labels_test); optionally classes, an array of names."""
-    try:
-        # allow_pickle=False: an archive from a stranger must not be able to run code.
-        with np.load(path, allow_pickle=False) as archive:
-            arrays = {key: archive[key] for key in archive.files}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as problem:
-        reason = "it holds Python objects" if "pickle" in str(problem) else str(problem)
-        raise ValueError(f"{path}: cannot be read as an .npz archive ({reason})") from problem
-    found: dict[tuple[str, str], str] = {}
-    for key in arrays:
-        words = key.lower().replace("-", "_").split("_")
-        part = next((PART_NAMES[word] for word in words if word in PART_NAMES), "train")
-        for kind, names in (("images", _IMAGE_WORDS), ("labels", _LABEL_WORDS)):
-            if any(word in names for word in words):
-                if (part, kind) in found:
-                    raise ValueError(
-                        f"{path}: both {found[part, kind]!r} and {key!r} look like {part} {kind}"
-                    )
-                found[part, kind] = key
-    parts: dict[str, RawPart] = {}
-    for part in ("train", "val", "test"):
-        images_key, labels_key = found.get((part, "images")), found.get((part, "labels"))
-        if images_key is None and labels_key is None and part != "train":
-            continue
-        if images_key is None or labels_key is None:
-            missing = "images" if images_key is None else "labels"
-            raise ValueError(
-                f"{path}: no array of {part} {missing}; expected the keys images and labels, or "
-                f"x_train, y_train, ...; found {', '.join(arrays) or 'none'}"
+    with open_archive(path, wanted=lambda key: _meaning(key) is not None) as archive:
+        found = _keys(path, archive)
+        parts: dict[str, RawPart] = {}
+        for part in ("train", "val", "test"):
+            images_key, labels_key = found.get((part, "images")), found.get((part, "labels"))
+            if images_key is None and labels_key is None and part != "train":
+                continue
+            if images_key is None or labels_key is None:
+                missing = "images" if images_key is None else "labels"
+                raise ValueError(
+                    f"{path}: no array of {part} {missing}; expected the keys images and labels, "
+                    f"or x_train, y_train, ...; found {listed(list(archive.headers)) or 'none'}"
+                )
+            images_name, labels_name = f"{path}: {images_key}", f"{path}: {labels_key}"
+            parts[part] = array_part(
+                _images(archive, images_key, images_name),
+                archive.read(labels_key),
+                images_name,
+                labels_name,
             )
-        images_name, labels_name = f"{path}: {images_key}", f"{path}: {labels_key}"
-        parts[part] = array_part(arrays[images_key], arrays[labels_key], images_name, labels_name)
-    class_names = next((arrays[k] for k in ("classes", "class_names") if k in arrays), None)
+        names_key = next((k for k in _CLASS_KEYS if k in archive.headers), None)
+        names = None if names_key is None else archive.read(names_key)
+    if names is not None and names.ndim != 1:
+        raise ValueError(f"{path}: {names_key} should be a list of names, got shape {names.shape}")
     return RawSplit(
         parts=parts,
         name=os.path.splitext(os.path.basename(path))[0],
         where=path,
-        classes=None if class_names is None else tuple(map(str, class_names.tolist())),
+        classes=None if names is None else tuple(map(str, names.tolist())),
     )
+
+
+def _meaning(key: str) -> tuple[str, str] | None:
+    """(part, kind) of an array by its key; None where it is none of ours."""
+    words = key.lower().replace("-", "_").split("_")
+    part = next((PART_NAMES[word] for word in words if word in PART_NAMES), "train")
+    if key in _CLASS_KEYS:
+        return part, "classes"
+    for kind, names in (("images", _IMAGE_WORDS), ("labels", _LABEL_WORDS)):
+        if any(word in names for word in words):
+            return part, kind
+    return None
+
+
+def _keys(path: str, archive: Archive) -> dict[tuple[str, str], str]:
+    found: dict[tuple[str, str], str] = {}
+    for key in archive.headers:
+        if (meaning := _meaning(key)) is None or meaning[1] == "classes":
+            continue
+        if meaning in found:
+            part, kind = meaning
+            both = f"{quoted(found[meaning])} and {quoted(key)}"
+            raise ValueError(f"{path}: both {both} look like {part} {kind}")
+        found[meaning] = key
+    return found
+
+
+def _images(archive: Archive, key: str, where: str) -> NDArray[Any]:
+    """As `image_array` gives it, converted piece by piece: never there twice."""
+    converted: NDArray[Any] | None = None
+    for first, piece in archive.chunks(key):
+        images_NCHW = image_array(piece, where)
+        if len(images_NCHW) == archive.headers[key].shape[0]:
+            return images_NCHW
+        if converted is None:
+            shape = (archive.headers[key].shape[0], *images_NCHW.shape[1:])
+            converted = np.empty(shape, images_NCHW.dtype)
+        converted[first : first + len(images_NCHW)] = images_NCHW
+    assert converted is not None  # there is a piece, be it empty
+    return converted
 
 
 def digits() -> RawSplit:

@@ -11,6 +11,8 @@ import torch
 from dada.data.images import IMAGE_EXTENSIONS
 from dada.data.raw import PART_NAMES, RawFiles, RawPart, RawSplit
 from dada.data.split import listed
+from dada.data.walk import Walk, files_beside, hidden, subfolders
+from dada.safe_text import printable, quoted
 
 
 def from_folder(root: str) -> RawSplit:
@@ -18,18 +20,25 @@ def from_folder(root: str) -> RawSplit:
     part_folders = _part_folders(root)
     if "train" not in part_folders:
         part_folders = {"train": root}
-    found = {part: _class_folder(folder) for part, folder in part_folders.items()}
+    walks = {part: Walk(root=folder, takes=_is_image) for part, folder in part_folders.items()}
+    found = {part: _class_folder(part_folders[part], walk) for part, walk in walks.items()}
     classes = tuple(sorted(found["train"]))
     parts: dict[str, RawPart] = {}
     for part, files in found.items():
         unknown = sorted(set(files) - set(classes))
         if unknown:
             raise ValueError(
-                f"{part_folders[part]}: class {unknown[0]!r} is not among the training classes "
-                f"({listed(classes)})"
+                f"{part_folders[part]}: class {quoted(unknown[0])} is not among the training "
+                f"classes ({listed(classes)})"
             )
         parts[part] = _labelled(files, classes, root)
-    return RawSplit(parts=parts, name=Path(root).resolve().name, where=root, classes=classes)
+    return RawSplit(
+        parts=parts,
+        name=Path(root).resolve().name,
+        where=root,
+        classes=classes,
+        notes=[note for walk in walks.values() for note in walk.notes()],
+    )
 
 
 def from_imagenet(root: str) -> RawSplit:
@@ -43,22 +52,26 @@ def from_imagenet(root: str) -> RawSplit:
         if not os.path.isdir(folder):
             raise ValueError(f"imagenet: no folder {folder}; expected ROOT/train and ROOT/val")
     val = os.path.join(root, "val")
-    if not _subfolders(val):
+    if not subfolders(val):
         raise ValueError(
             f"imagenet: {val} has no class folders; sort its images into one folder per class, "
             "named as those of train/"
         )
-    train = _class_folder(os.path.join(root, "train"))
-    test = _class_folder(val)
+    walks = [Walk(root=os.path.join(root, part), takes=_is_image) for part in ("train", "val")]
+    train, test = (_class_folder(walk.root, walk) for walk in walks)
     classes = tuple(sorted(train))
     unknown = sorted(set(test) - set(classes))
     if unknown:
-        raise ValueError(f"imagenet: {val} has the class {unknown[0]}, which train/ has not")
+        name = quoted(unknown[0])
+        raise ValueError(f"imagenet: {val} has the class {name}, which train/ has not")
     return RawSplit(
         parts={"train": _labelled(train, classes, root), "test": _labelled(test, classes, root)},
         name="imagenet",
         classes=classes,
-        notes=["ImageNet's val/ is used as the test part"],
+        notes=[
+            "ImageNet's val/ is used as the test part",
+            *(note for walk in walks for note in walk.notes()),
+        ],
         image_size=(224, 224),
         margin=224 / 256,
     )
@@ -75,7 +88,7 @@ def from_csv(path: str) -> RawSplit:
             if "path" not in columns or "label" not in columns:
                 raise ValueError(
                     f"{path}: the first line must name the columns path,label[,split][,group], "
-                    f"but it is {','.join(reader.fieldnames or ()) or 'empty'!r}"
+                    f"but it is {quoted(','.join(reader.fieldnames or ()) or 'empty')}"
                 )
             reader.fieldnames = columns
             for row in reader:
@@ -93,7 +106,7 @@ def from_csv(path: str) -> RawSplit:
         unknown = [label for _, label, _ in entries if label not in numbers]
         if unknown:
             raise ValueError(
-                f"{path}: the {part} label {unknown[0]!r} is not among the training labels"
+                f"{path}: the {part} label {quoted(unknown[0])} is not among the training labels"
             )
         groups = [
             group_numbers.setdefault(group or f"\0{file}", len(group_numbers))
@@ -113,7 +126,7 @@ def from_csv(path: str) -> RawSplit:
 def _row_part(row: dict[str, str], where: str) -> str:
     word = (row.get("split") or "train").strip().lower()
     if word not in PART_NAMES:
-        raise ValueError(f"{where}: split must be train, val or test, but is {word!r}")
+        raise ValueError(f"{where}: split must be train, val or test, but is {quoted(word)}")
     return PART_NAMES[word]
 
 
@@ -123,7 +136,7 @@ def _row(row: dict[str, str], base: str, where: str) -> tuple[str, str, str]:
         raise ValueError(f"{where}: the {'label' if file else 'path'} is missing")
     file = os.path.join(base, file)
     if not os.path.isfile(file):
-        raise ValueError(f"{where}: no such image file {file}")
+        raise ValueError(f"{where}: no such image file {printable(file)}")
     return file, label, (row.get("group") or "").strip()
 
 
@@ -134,8 +147,8 @@ def _shared_groups(rows: dict[str, list[tuple[str, str, str]]]) -> list[str]:
         shared = sorted(groups.get("train", set()) & groups.get(part, set()))
         if shared:
             notes.append(
-                f"{len(shared)} groups ({shared[0]}, ...) have images in both train and {part}; "
-                f"results on {part} may be too good"
+                f"{len(shared)} groups ({printable(shared[0])}, ...) have images in both train and "
+                f"{part}; results on {part} may be too good"
             )
     return notes
 
@@ -144,9 +157,9 @@ def _part_folders(root: str) -> dict[str, str]:
     """train/val/test folders under root. A class may be called "train" too (of vehicles, say):
     a part holds folders of classes, a class holds images."""
     parts: dict[str, str] = {}
-    for folder in _subfolders(root):
+    for folder in subfolders(root):
         part = PART_NAMES.get(os.path.basename(folder).lower())
-        if part is None or not _subfolders(folder) or _has_images(folder):
+        if part is None or not subfolders(folder) or _has_images(folder):
             continue
         if part in parts:
             raise ValueError(f"{root}: both {parts[part]} and {folder} look like the {part} part")
@@ -154,9 +167,9 @@ def _part_folders(root: str) -> dict[str, str]:
     return parts
 
 
-def _class_folder(root: str) -> dict[str, list[str]]:
+def _class_folder(root: str, walk: Walk) -> dict[str, list[str]]:
     """Class name -> sorted image files, searched for at any depth under the class folder."""
-    folders = _subfolders(root)
+    folders = [folder for folder in subfolders(root) if not walk.leads_back(folder)]
     if not folders:
         if _has_images(root):
             raise ValueError(
@@ -164,14 +177,20 @@ def _class_folder(root: str) -> dict[str, list[str]]:
                 "its own, or describe them by a .csv of path,label"
             )
         raise ValueError(f"{root}: no class folders here; expected {root}/<class>/<image>")
-    found = {os.path.basename(folder): _images_under(folder) for folder in folders}
+    found = {os.path.basename(folder): walk.files(folder) for folder in folders}
+    left_out = "".join(f" ({note})" for note in walk.notes()[:1])
     if not any(found.values()):
-        raise ValueError(f"{root}: no image files in its {len(found)} folders")
+        raise ValueError(f"{root}: no image files in its {len(found)} folders{left_out}")
     for name, files in found.items():
+        where = printable(os.path.join(root, name))
         if not files:
             raise ValueError(
-                f"{os.path.join(root, name)}: a class folder without images; add some or remove it"
+                f"{where}: a class folder without images; add some or remove it{left_out}"
             )
+        if any("\ud800" <= sign <= "\udfff" for sign in name):  # bytes that are not UTF-8
+            raise ValueError(f"{where}: a class whose name is not UTF-8; rename it")
+    for file in files_beside(root):
+        walk.pass_over(file)
     return found
 
 
@@ -184,27 +203,9 @@ def _labelled(files: dict[str, list[str]], classes: tuple[str, ...], root: str) 
     )
 
 
-def _hidden(name: str) -> bool:
-    return name.startswith(".") or name == "__MACOSX"
-
-
-def _subfolders(root: str) -> list[str]:
-    with os.scandir(root) as entries:
-        return sorted(e.path for e in entries if e.is_dir() and not _hidden(e.name))
-
-
 def _is_image(name: str) -> bool:
-    return os.path.splitext(name)[1].lower() in IMAGE_EXTENSIONS and not _hidden(name)
+    return os.path.splitext(name)[1].lower() in IMAGE_EXTENSIONS and not hidden(name)
 
 
 def _has_images(root: str) -> bool:
-    with os.scandir(root) as entries:
-        return any(_is_image(e.name) for e in entries)
-
-
-def _images_under(folder: str) -> list[str]:
-    found = []
-    for where, folders, names in os.walk(folder, followlinks=True):
-        folders[:] = [name for name in folders if not _hidden(name)]
-        found += [os.path.join(where, name) for name in names if _is_image(name)]
-    return sorted(found)
+    return any(_is_image(os.path.basename(file)) for file in files_beside(root))

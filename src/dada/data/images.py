@@ -7,15 +7,19 @@ Face column and a list of arrays are converted by the same code and mean the sam
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
+
+from dada.safe_text import printable
 
 # fmt: off
 IMAGE_EXTENSIONS = frozenset((
@@ -25,7 +29,11 @@ IMAGE_EXTENSIONS = frozenset((
 # fmt: on
 """Files with another ending are passed over; a file with one of these must be an image."""
 
+# Of Pillow's formats, whatever a file's ending says: an EPS, for one, would start Ghostscript.
+_FORMATS = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF", "PPM", "JPEG2000", "AVIF")
+
 _BIT_DEPTHS = (8, 10, 12, 14, 16)
+_AT_A_TIME = 256
 _RESAMPLE = Image.Resampling.BICUBIC
 
 
@@ -99,18 +107,46 @@ class Preprocessing:
         return image if image.mode == mode else image.convert(mode)
 
 
-def open_file(path: str, *, draft: tuple[int, int] | None = None) -> Image.Image:
-    """Open, decode and turn upright one image file; ValueError names a file that is not one."""
-    with _errors_naming(path), Image.open(path) as image:
+@cache
+def _formats() -> tuple[str, ...]:
+    """Those that this Pillow was built with."""
+    Image.init()
+    return tuple(name for name in _FORMATS if name in Image.OPEN)
+
+
+@contextmanager
+def opened(path: str | os.PathLike[str]) -> Iterator[Image.Image]:
+    """A file of one of our formats; nothing that is not a file is opened (a pipe would block)."""
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        raise ValueError("not a file, but a folder, a pipe or a device")
+    with Image.open(path, formats=_formats()) as image:
+        yield image
+
+
+def open_file(
+    path: str, *, draft: tuple[int, int] | None = None, longest: int | None = None
+) -> Image.Image:
+    """Open, decode and turn upright one image file; ValueError names a file that is not one.
+
+    A JPEG may be decoded smaller, down to `draft`. `longest` is for images that are only looked
+    at: of a larger one every n-th pixel is taken, before anything is made of it.
+    """
+    with _errors_naming(path), opened(path) as image:
         if draft is not None and image.format == "JPEG":
             image.draft(None, draft)
         image.load()
+        if longest is not None and max(image.size) > longest:
+            scale = longest / max(image.size)
+            small = max(1, round(image.width * scale)), max(1, round(image.height * scale))
+            turned = image.getexif()
+            image = image.resize(small, Image.Resampling.NEAREST)
+            image.getexif().update(turned)
         return ImageOps.exif_transpose(image)
 
 
 def file_info(path: str) -> ImageInfo:
     """Read the header only (all pixels only when deeper than 8 bits)."""
-    with _errors_naming(path), Image.open(path) as image:
+    with _errors_naming(path), opened(path) as image:
         # A PNG's late EXIF block would force a full decode; only a JPEG's, WebP's or TIFF's
         # orientation is common enough to look for here (decoding turns all of them upright).
         early = image.format != "PNG" or "exif" in image.info
@@ -126,9 +162,9 @@ def _errors_naming(path: str) -> Iterator[None]:
     except FileNotFoundError:
         raise ValueError(f"{path}: no such image file") from None
     except Exception as problem:  # damaged files make Pillow raise anything, from struct to zlib
-        size = os.path.getsize(path) if os.path.exists(path) else 0
-        reason = "the file is empty" if size == 0 else str(problem).split(" '")[0].split(" <")[0]
-        message = f"{path}: cannot be read as an image ({reason}); repair or remove it"
+        empty = os.path.isfile(path) and os.path.getsize(path) == 0
+        reason = "the file is empty" if empty else str(problem).split(" '")[0].split(" <")[0]
+        message = f"{path}: cannot be read as an image ({printable(reason)}); repair or remove it"
         raise ValueError(message) from problem
 
 
@@ -212,9 +248,7 @@ def from_item(item: Any, where: str) -> Image.Image:
     if isinstance(item, Image.Image):
         return item
     if isinstance(item, torch.Tensor):
-        item = item.detach().cpu()
-        array = (item.float() if item.dtype == torch.bfloat16 else item).numpy()
-        channels_first = True
+        array, channels_first = tensor_to_array(item, where), True
     elif isinstance(item, np.ndarray):
         array, channels_first = item, False
     else:
@@ -238,13 +272,33 @@ def from_item(item: Any, where: str) -> Image.Image:
     return Image.fromarray(np.ascontiguousarray(to_uint8(array, where)))
 
 
+def tensor_to_array(tensor: torch.Tensor, where: str) -> NDArray[Any]:
+    """Its values on the CPU; sparse, quantised and other tensors that numpy has not are refused."""
+    try:
+        values = tensor.detach().cpu()
+        return (values.float() if values.dtype == torch.bfloat16 else values).numpy()
+    except (TypeError, RuntimeError, NotImplementedError):
+        kind = f"{tensor.layout} of {tensor.dtype} on {tensor.device}".replace("torch.", "")
+        raise ValueError(
+            f"{where}: a tensor must be dense and of a usual type, but this is {kind}; convert it "
+            "first, for example by .to_dense()"
+        ) from None
+
+
 def to_uint8(array: NDArray[Any], where: str, white: int = 65535) -> NDArray[np.uint8]:
     """Pixels of any usual dtype as uint8; ValueError says what does not fit and how to fix it.
 
-    `white` is the uint16 value that becomes 255.
+    `white` is the uint16 value that becomes 255. Many images are converted some at a time, for
+    what lies between would take several times their memory.
     """
     if array.dtype == np.uint8:
         return array
+    if array.ndim == 4 and len(array) > _AT_A_TIME:
+        converted = np.empty(array.shape, np.uint8)
+        for first in range(0, len(array), _AT_A_TIME):
+            some = slice(first, first + _AT_A_TIME)
+            converted[some] = to_uint8(array[some], where, white)
+        return converted
     if array.dtype == np.bool_:
         return array.astype(np.uint8) * np.uint8(255)
     if array.dtype.kind not in "iuf":

@@ -10,7 +10,6 @@ import math
 import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Protocol
@@ -20,6 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from dada.data.bad_files import errors_of_item, naming
 from dada.data.images import Preprocessing, from_item, open_file
 from dada.engine import ALONE, Ranks, record_use, to_device
 
@@ -37,6 +37,11 @@ class Part(Protocol):
     @property
     def groups_N(self) -> Tensor | None:
         """Images with the same number must not be divided between training and validation."""
+        ...
+
+    @property
+    def copies_N(self) -> Tensor | None:
+        """Exact copies have the same number; None: no image is there twice, or nobody looked."""
         ...
 
     @property
@@ -73,6 +78,7 @@ class TensorPart:
     images_NCHW: Tensor
     labels_N: Tensor
     groups_N: Tensor | None = None
+    copies_N: Tensor | None = None
 
     def __post_init__(self) -> None:
         assert self.images_NCHW.dtype == torch.uint8 and self.images_NCHW.ndim == 4
@@ -103,8 +109,12 @@ class TensorPart:
 
     def take(self, index_N: Tensor) -> TensorPart:
         images_NCHW, labels_N = self.batch(index_N)
-        groups_N = None if self.groups_N is None else self.groups_N[index_N.cpu()]
-        return TensorPart(images_NCHW, labels_N, groups_N)
+        return TensorPart(
+            images_NCHW,
+            labels_N,
+            _rows(self.groups_N, index_N.cpu()),
+            _rows(self.copies_N, index_N.cpu()),
+        )
 
     def relabel(self, labels_N: Tensor) -> TensorPart:
         return replace(self, labels_N=labels_N.to(self.labels_N.device))
@@ -127,6 +137,7 @@ class _LazyPart:
     labels_N: Tensor
     preprocessing: Preprocessing
     groups_N: Tensor | None = None
+    copies_N: Tensor | None = None
     device: torch.device = _CPU
 
     def __len__(self) -> int:
@@ -153,12 +164,15 @@ class _LazyPart:
         return self._to_device(self._decode(index_B.tolist()), index_B)
 
     def load(self) -> TensorPart:
-        images = self._decode(list(range(len(self))))
-        return TensorPart(torch.from_numpy(images), self.labels_N, self.groups_N).to(self.device)
+        images = torch.from_numpy(self._decode(list(range(len(self)))))
+        return TensorPart(images, self.labels_N, self.groups_N, self.copies_N).to(self.device)
 
     def _taken(self, index_N: Tensor) -> dict[str, Any]:
-        groups_N = None if self.groups_N is None else self.groups_N[index_N]
-        return {"labels_N": self.labels_N[index_N], "groups_N": groups_N}
+        return {
+            "labels_N": self.labels_N[index_N],
+            "groups_N": _rows(self.groups_N, index_N),
+            "copies_N": _rows(self.copies_N, index_N),
+        }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,14 +184,41 @@ class FilePart(_LazyPart):
     """File names are remembered relative to it, so a moved folder keeps its fingerprint."""
 
     def _decode(self, positions: list[int]) -> NDArray[np.uint8]:
-        draft = self.preprocessing.draft_size()
+        return self._stack(self._pixels, positions)
 
-        def decode(position: int) -> NDArray[np.uint8]:
-            path = self.paths[position]
-            with _naming(path):
-                return self.preprocessing.pixels(open_file(path, draft=draft))
+    def _pixels(self, position: int) -> NDArray[np.uint8]:
+        path = self.paths[position]
+        with naming(path):
+            image = open_file(path, draft=self.preprocessing.draft_size())
+            return self.preprocessing.pixels(image)
 
-        return self._stack(decode, positions)
+    def readable(self, *, hold: bool) -> tuple[TensorPart | FilePart, dict[str, str]]:
+        """Without the images that cannot be decoded, each of which is tried once; and why not.
+
+        `hold` keeps the pixels of the others in memory.
+        """
+        images_NCHW = np.empty((len(self) * hold, self.channels, *self.image_size), np.uint8)
+
+        def attempt(position: int) -> NDArray[np.uint8] | str:
+            try:
+                return self._pixels(position)
+            except ValueError as problem:
+                return str(problem)
+
+        problems: dict[str, str] = {}
+        good: list[int] = []
+        for position, pixels in enumerate(pool().map(attempt, range(len(self)))):
+            if isinstance(pixels, str):
+                problems[self.paths[position]] = pixels
+                continue
+            if hold:
+                images_NCHW[len(good)] = pixels
+            good.append(position)
+        kept = self.take(torch.tensor(good, dtype=torch.int64)) if problems else self
+        if not hold:
+            return kept, problems
+        images = torch.from_numpy(images_NCHW[: len(good)])
+        return TensorPart(images, kept.labels_N, kept.groups_N), problems
 
     def _stack(
         self, decode: Callable[[int], NDArray[np.uint8]], keys: list[int]
@@ -206,7 +247,7 @@ class FilePart(_LazyPart):
 
         def decode(row: int) -> NDArray[np.uint8]:
             path = self.paths[positions[row]]
-            with _naming(path):
+            with naming(path):
                 image = open_file(path)
                 box = _crop_box(image.width, image.height, draws_B10x4[row], scale, ratio)
                 return self.preprocessing.crop(image, box)
@@ -229,7 +270,8 @@ class FilePart(_LazyPart):
         hasher.update(self.labels_N.numpy().tobytes())
         for path in self.paths:
             name = path.removeprefix(self.root).replace(os.sep, "/").lstrip("/")
-            hasher.update(f"{name}\0{os.path.getsize(path)}\0".encode())
+            about = f"{name}\0{os.path.getsize(path)}\0"
+            hasher.update(about.encode("utf-8", "surrogateescape"))  # a name need not be UTF-8
         return hasher.digest()
 
 
@@ -250,8 +292,10 @@ class DatasetPart(_LazyPart):
         for row, position in enumerate(positions):
             item = int(self.items_N[position])
             where = f"{self.where}[{item}]"
-            with _naming(where):
-                out[row] = self.preprocessing.pixels(from_item(self.dataset[item][0], where))
+            with errors_of_item(where):
+                image = self.dataset[item][0]
+            with naming(where):
+                out[row] = self.preprocessing.pixels(from_item(image, where))
         return out
 
     def to(self, device: torch.device | str) -> DatasetPart:
@@ -272,6 +316,10 @@ class DatasetPart(_LazyPart):
         probe = np.linspace(0, len(self) - 1, num=min(len(self), 64)).astype(int)
         hasher.update(self._decode(probe.tolist()).tobytes())
         return hasher.digest()
+
+
+def _rows(numbers_N: Tensor | None, index_N: Tensor) -> Tensor | None:
+    return None if numbers_N is None else numbers_N[index_N]
 
 
 def batches(part: Part, index_batches: Iterable[Tensor], ahead: int = 2) -> Iterator[Batch]:
@@ -321,17 +369,6 @@ def pool() -> ThreadPoolExecutor:
 @cache
 def _pool(process: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(min(16, (os.cpu_count() or 1) + 1), thread_name_prefix="dada-decode")
-
-
-@contextmanager
-def _naming(where: str) -> Iterator[None]:
-    """Prefixes an error of a conversion with the file, unless it names the file already."""
-    try:
-        yield
-    except ValueError as problem:
-        if str(problem).startswith(where):
-            raise
-        raise ValueError(f"{where}: {problem}") from problem
 
 
 def _crop_box(

@@ -16,6 +16,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from dada.data.bad_files import errors_of_item
 from dada.data.images import ImageInfo, Preprocessing, from_item, image_info
 from dada.data.parts import DatasetPart, Part, TensorPart
 from dada.data.raw import INSPECT_ALL, PART_NAMES, RawPart, RawSplit, positions_to_inspect
@@ -52,6 +53,9 @@ class RawDataset:
             where=self.where,
         )
         return part.load() if in_memory else part
+
+    def name(self, position: int) -> str:
+        return f"{self.where}[{position}]"
 
 
 def from_dataset(dataset: Any, seed: int) -> RawSplit:
@@ -120,12 +124,14 @@ def _read(dataset: Any, where: str, seed: int) -> RawDataset:
 
 def _item(dataset: Any, position: int, where: str) -> tuple[Image.Image, int]:
     where = f"{where}[{position}]"
-    item = dataset[position]
+    with errors_of_item(where):
+        item = dataset[position]
     if not isinstance(item, tuple | list) or len(item) != 2:
         got = f"{len(item)} values" if isinstance(item, tuple | list) else type(item).__name__
         raise ValueError(f"{where}: an item must be (image, label), but got {got}")
     image = from_item(item[0], where)
-    image.load()  # now, while the dataset's file is surely open
+    with errors_of_item(where):
+        image.load()  # now, while the dataset's file is surely open
     label = item[1]
     if isinstance(label, Tensor | np.ndarray) and np.prod(label.shape) == 1:
         label = label.item()
@@ -154,8 +160,8 @@ def _is_random(dataset: Any) -> bool:
     """Whether reading the first item twice gives two images."""
     try:
         first, second = (from_item(dataset[0][0], "") for _ in range(2))
-    except (ValueError, TypeError, KeyError, IndexError):
-        return False  # `_read` will report what is wrong
+    except Exception:  # of the user's own code; `_read` will report what is wrong
+        return False
     return first.size != second.size or first.tobytes() != second.tobytes()
 
 

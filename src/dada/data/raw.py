@@ -9,8 +9,8 @@ Legend: N images, C channels, H height, W width.
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -20,14 +20,16 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from dada.data.images import ImageInfo, Preprocessing, file_info, to_uint8, white_level
+from dada.data.bad_files import report_bad
+from dada.data.copies import mark_copies
+from dada.data.images import ImageInfo, Preprocessing, file_info, to_uint8
+from dada.data.one_size import SIZE_CAP, asked_size, choose_preprocessing
 from dada.data.parts import FilePart, Part, TensorPart, pool
 from dada.data.split import IN_MEMORY_LIMIT, Split, listed
+from dada.safe_text import quoted
 
 InMemory = bool | Literal["auto"]
 
-SIZE_CAP = 224
-"""Files are not decoded larger than this on the shorter side unless the user names a size."""
 INSPECT_ALL = 20_000
 """Data sets up to this size are inspected image by image, larger ones by a sample."""
 INSPECT_SAMPLE = 2_000
@@ -57,6 +59,9 @@ class RawPart(Protocol):
     def __len__(self) -> int: ...
     def inspect(self, generator: torch.Generator) -> list[ImageInfo]: ...
     def convert(self, preprocessing: Preprocessing, labels_N: Tensor, in_memory: bool) -> Part: ...
+    def name(self, position: int) -> str:
+        """What a note calls the image at this place of the part that `convert` made."""
+        ...
 
 
 @dataclass(kw_only=True)
@@ -87,15 +92,25 @@ class RawFiles:
     root: str
     groups_N: Tensor | None = None
     prepared: bool = False
+    problems: dict[str, str] = field(default_factory=dict)
+    """The files that cannot be read, and why: found by `inspect` and `convert`."""
 
     def __len__(self) -> int:
         return len(self.paths)
 
     def inspect(self, generator: torch.Generator) -> list[ImageInfo]:
+        def attempt(path: str) -> ImageInfo | None:
+            try:
+                return file_info(path)
+            except ValueError as problem:
+                self.problems[path] = str(problem)
+                return None
+
         chosen = [self.paths[i] for i in positions_to_inspect(len(self), generator)]
-        return list(pool().map(file_info, chosen))
+        return [info for info in pool().map(attempt, chosen) if info is not None]
 
     def convert(self, preprocessing: Preprocessing, labels_N: Tensor, in_memory: bool) -> Part:
+        """Of the files that can be read; those not held are only looked at by `check`."""
         part = FilePart(
             paths=self.paths,
             labels_N=labels_N,
@@ -103,7 +118,26 @@ class RawFiles:
             groups_N=self.groups_N,
             root=self.root,
         )
-        return part.load() if in_memory else part
+        if self.problems:
+            part = part.take(torch.tensor(self._good(), dtype=torch.int64))
+        if not in_memory:
+            return part
+        held, problems = part.readable(hold=True)
+        self.problems.update(problems)
+        return held
+
+    def check(self, part: FilePart) -> Part:
+        """Decode every file once, and leave out what cannot be."""
+        kept, problems = part.readable(hold=False)
+        self.problems.update(problems)
+        return kept
+
+    def name(self, position: int) -> str:
+        path = self.paths[self._good()[position] if self.problems else position]
+        return os.path.relpath(path, self.root)
+
+    def _good(self) -> list[int]:
+        return [i for i, path in enumerate(self.paths) if path not in self.problems]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,18 +167,22 @@ class RawArrays:
     def convert(self, preprocessing: Preprocessing, labels_N: Tensor, in_memory: bool) -> Part:
         images_NCHW = to_uint8(self.images_NCHW, "images", preprocessing.white_level)
         if images_NCHW.shape[2:] != preprocessing.size:
-            images_NHWC = images_NCHW.transpose(0, 2, 3, 1)
-            squeezed = images_NHWC[..., 0] if images_NHWC.shape[3] == 1 else images_NHWC
-            resized = [
-                preprocessing.pixels(Image.fromarray(i)) for i in np.ascontiguousarray(squeezed)
-            ]
-            images_NCHW = np.stack(resized)
+            size = (len(images_NCHW), preprocessing.channels, *preprocessing.size)
+            resized_NCHW = np.empty(size, np.uint8)
+            for row, image_CHW in enumerate(images_NCHW):
+                pixels = image_CHW[0] if len(image_CHW) == 1 else image_CHW.transpose(1, 2, 0)
+                image = Image.fromarray(np.ascontiguousarray(pixels))
+                resized_NCHW[row] = preprocessing.pixels(image)
+            images_NCHW = resized_NCHW
         elif images_NCHW.shape[1] < preprocessing.channels:
             images_NCHW = np.repeat(images_NCHW, preprocessing.channels, axis=1)
         # Copied where numpy's memory is read-only (torch would warn) or strided (slow to gather).
         return TensorPart(
             torch.from_numpy(np.require(images_NCHW, requirements=["C", "W"])), labels_N
         )
+
+    def name(self, position: int) -> str:
+        return f"image {position}"
 
 
 def positions_to_inspect(count: int, generator: torch.Generator) -> list[int]:
@@ -161,10 +199,11 @@ def build_split(
     image_size: int | tuple[int, int] | None,
     seed: int,
     in_memory: InMemory,
+    skip_bad: bool = False,
 ) -> Split:
     """Check labels, choose the preprocessing for all parts together, and make the parts."""
     if in_memory not in (True, False, "auto"):
-        raise ValueError(f"`in_memory` must be True, False or 'auto', but got {in_memory!r}")
+        raise ValueError(f"`in_memory` must be True, False or 'auto', but got {quoted(in_memory)}")
     classes, labels = _check_labels(raw)
     notes = list(raw.notes)
     parts = dict(raw.parts)
@@ -175,7 +214,9 @@ def build_split(
         notes += val.notes
     generator = torch.Generator().manual_seed(seed)
     infos = [info for part in parts.values() for info in part.inspect(generator)]
-    size = _asked_size(image_size) or raw.image_size
+    if not infos:
+        report_bad(*_problems(parts), skip_bad=False)
+    size = asked_size(image_size) or raw.image_size
     prepared = all(part.prepared for part in parts.values())
     cap = None if prepared else SIZE_CAP
     preprocessing, conversions = choose_preprocessing(infos, size, raw.margin, cap)
@@ -183,80 +224,43 @@ def build_split(
     fits = sum(map(len, parts.values())) * image_bytes <= IN_MEMORY_LIMIT
     hold = fits if in_memory == "auto" else in_memory
     made = {name: part.convert(preprocessing, labels[name], hold) for name, part in parts.items()}
+    if skip_bad:
+        made |= {
+            name: part.check(converted)
+            for name, part in parts.items()
+            if isinstance(part, RawFiles) and isinstance(converted := made[name], FilePart)
+        }
+    notes += report_bad(*_problems(parts), skip_bad=skip_bad)
+    _check_left(raw.where, labels, made)
+    made, about_copies = mark_copies(made, lambda name, i: f"{name}: {parts[name].name(i)}")
     return Split(
         train=made["train"],
         val=made.get("val"),
         test=made.get("test"),
         classes=classes,
         name=raw.name,
-        notes=(*notes, *conversions),
+        notes=(*notes, *conversions, *about_copies),
     )
 
 
-def choose_preprocessing(
-    infos: Sequence[ImageInfo], size: tuple[int, int] | None, margin: float, cap: int | None
-) -> tuple[Preprocessing, list[str]]:
-    """One shape for all images, and a note for each conversion that it takes."""
-    total = sum(info.count for info in infos)
-    notes = [
-        f"{count:,} of {total:,} images were {what}"
-        for what, count in sorted(_counted(infos).items())
-    ]
-    grey = sum(info.count for info in infos if info.grey)
-    if 0 < grey < total:
-        notes.append(f"{grey:,} of {total:,} images were grey, made RGB like the others")
-    peak = max(info.peak for info in infos)
-    white = white_level(peak) if peak else 65535
-    if peak:
-        notes.append(f"deep images were scaled from 0..{white} (the largest value is {peak})")
-    sizes = {info.size for info in infos}
-    if size is None:
-        size, note = _common_size(infos, sizes, cap)
-        notes += [note] if note else []
-    elif sizes != {size}:
-        notes.append(f"images were resized and centre-cropped to {size[1]}x{size[0]}")
-    channels = 1 if grey == total else 3
-    return Preprocessing(size=size, channels=channels, white_level=white, margin=margin), notes
+def _problems(parts: Mapping[str, RawPart]) -> tuple[dict[str, str], int]:
+    """The files that cannot be read, and how many there are in all."""
+    files = [part for part in parts.values() if isinstance(part, RawFiles)]
+    problems = {path: why for part in files for path, why in part.problems.items()}
+    return problems, sum(map(len, files))
 
 
-def _counted(infos: Sequence[ImageInfo]) -> Counter[str]:
-    counts: Counter[str] = Counter()
-    for info in infos:
-        if info.conversion is not None:
-            counts[info.conversion] += info.count
-    return counts
-
-
-def _common_size(
-    infos: Sequence[ImageInfo], sizes: set[tuple[int, int]], cap: int | None
-) -> tuple[tuple[int, int], str | None]:
-    if len(sizes) == 1:
-        height, width = next(iter(sizes))
-        shorter = min(height, width)
-        if cap is None or shorter <= cap:
-            return (height, width), None
-        size = (round(height * cap / shorter), round(width * cap / shorter))
-        return size, (
-            f"images of {width}x{height} were shrunk to {size[1]}x{size[0]}; "
-            "pass image_size to choose"
-        )
-    shorter_sides = np.repeat([min(info.size) for info in infos], [info.count for info in infos])
-    side = min(int(np.median(shorter_sides)), SIZE_CAP)
-    heights, widths = zip(*sizes, strict=True)
-    return (side, side), (
-        f"images differ in size (widths {min(widths)} to {max(widths)}, heights {min(heights)} to "
-        f"{max(heights)}): each was resized to {side} pixels on its shorter side and centre-cropped"
-        "; pass image_size to choose"
-    )
-
-
-def _asked_size(image_size: int | tuple[int, int] | None) -> tuple[int, int] | None:
-    if image_size is None:
-        return None
-    size = (image_size, image_size) if isinstance(image_size, int) else tuple(image_size)
-    if len(size) != 2 or not all(isinstance(side, int) and side >= 1 for side in size):
-        raise ValueError(f"`image_size` must be a whole number or (H, W), but got {image_size!r}")
-    return size[0], size[1]
+def _check_left(where: str, labels: Mapping[str, Tensor], made: Mapping[str, Part]) -> None:
+    """No class may be gone with the files that were left out."""
+    for name, part in made.items():
+        if len(part) == len(labels[name]):
+            continue
+        gone = set(labels[name].tolist()) - set(part.labels_N.tolist())
+        if (gone and name == "train") or len(part) == 0:
+            raise ValueError(
+                f"{where}: of {len(gone)} classes no {name} image can be read; repair some, or "
+                "remove these classes"
+            )
 
 
 def _check_labels(raw: RawSplit) -> tuple[tuple[str, ...], dict[str, Tensor]]:
@@ -317,8 +321,8 @@ def _match_validation(val: RawSplit, classes: tuple[str, ...]) -> tuple[RawPart,
     unknown = [name for name in val.classes if name not in classes]
     if unknown:
         raise ValueError(
-            f"{val.where}: the validation class {unknown[0]!r} is not among the training classes "
-            f"({listed(classes)})"
+            f"{val.where}: the validation class {quoted(unknown[0])} is not among the training "
+            f"classes ({listed(classes)})"
         )
     renumber_C = torch.tensor([classes.index(name) for name in val.classes])
     return part, renumber_C[part.labels_N]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from dada.data.files import from_csv, from_folder, from_imagenet
 from dada.data.pydatasets import from_dataset, from_hugging_face, from_torchvision
 from dada.data.raw import InMemory, RawSplit, build_split
 from dada.data.split import Split
+from dada.safe_text import quoted
 
 _DEFAULT_TORCHVISION_ROOT = "data"
 
@@ -49,6 +50,7 @@ def load_with_base(
     val_data: Any = None,
     image_size: int | tuple[int, int] | None = None,
     seed: int = 0,
+    skip_bad: bool = False,
 ) -> tuple[Split, Base]:
     """The data, and what is done to every training image of it besides a policy.
 
@@ -56,11 +58,12 @@ def load_with_base(
     resized crops are cut from image files, so those are then not held in memory. The other
     arguments are those of `load`.
     """
-    split = load(source, val_data=val_data, image_size=image_size, seed=seed)
+    how = {"val_data": val_data, "image_size": image_size, "seed": seed, "skip_bad": skip_bad}
+    split = load(source, **how)
     if base is None:
         base = BASES.get(split.name.partition(":")[0], Base())
     if base.resized_crop and split.train_is_held:
-        split = load(source, val_data=val_data, image_size=image_size, seed=seed, in_memory=False)
+        split = load(source, **how, in_memory=False)
     return split, base
 
 
@@ -71,6 +74,7 @@ def load(
     image_size: int | tuple[int, int] | None = None,
     seed: int = 0,
     in_memory: InMemory = "auto",
+    skip_bad: bool = False,
     val_source: Any = None,
 ) -> Split:
     """Read data of any accepted form (docs/data.md lists them).
@@ -78,7 +82,8 @@ def load(
     `val_data` is a second set, of any form, to validate on. `image_size` is a side or (H, W).
     `in_memory="auto"` holds the decoded images when they take less than 2 GiB, and otherwise
     decodes them when asked. `seed` chooses which images of a very large set are inspected to
-    choose conversions; it moves no image from one part to another.
+    choose conversions; it moves no image from one part to another. With `skip_bad`, image files
+    that cannot be read are left out, with a note, in place of an error.
     """
     if val_source is not None:
         renamed.warn("val_source", "val_data")
@@ -87,7 +92,9 @@ def load(
         return source
     raw = _read(source, seed)
     val = None if val_data is None else _read(val_data, seed)
-    return build_split(raw, val=val, image_size=image_size, seed=seed, in_memory=in_memory)
+    return build_split(
+        raw, val=val, image_size=image_size, seed=seed, in_memory=in_memory, skip_bad=skip_bad
+    )
 
 
 def _read(source: Any, seed: int) -> RawSplit:
@@ -103,7 +110,7 @@ def _read(source: Any, seed: int) -> RawSplit:
         raise ValueError("images alone are not enough: pass the pair (images, labels)")
     if _is_pair(source):
         return from_pair(*source)
-    if not hasattr(source, "__getitem__"):
+    if not hasattr(source, "__getitem__") or isinstance(source, Mapping):
         raise ValueError(
             f"cannot read data from {type(source).__name__}: pass a name, a path, a map-style "
             "dataset of (image, label), or the pair (images, labels)"
@@ -127,7 +134,7 @@ def _read_name(name: str, seed: int) -> RawSplit:
     prefix, colon, rest = name.partition(":")
     if colon and prefix in READERS:
         if not rest:
-            raise ValueError(f"data {name!r}: nothing follows the colon; see docs/data.md")
+            raise ValueError(f"data {quoted(name)}: nothing follows the colon; see docs/data.md")
         return READERS[prefix](rest, seed)
     path = os.path.expanduser(name)
     if os.path.isdir(path):
@@ -138,13 +145,13 @@ def _read_name(name: str, seed: int) -> RawSplit:
             return from_npz(path)
         if ending == ".csv":
             return from_csv(path)
-        raise ValueError(f"data {name!r}: a file must be an .npz archive or a .csv list")
+        raise ValueError(f"data {quoted(name)}: a file must be an .npz archive or a .csv list")
     if colon and os.sep not in prefix and len(prefix) > 1:  # one letter is a Windows drive
         raise ValueError(
-            f"data {name!r}: unknown prefix {prefix!r}; known are {', '.join(READERS)}"
+            f"data {quoted(name)}: unknown prefix {quoted(prefix)}; known are {', '.join(READERS)}"
         )
     hint = f"; did you mean {name}:ROOT?" if name in READERS else ""
-    raise ValueError(f"data {name!r}: no such file or folder{hint}")
+    raise ValueError(f"data {quoted(name)}: no such file or folder{hint}")
 
 
 def _folder(prefix: str, root: str) -> str:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from dada.data.parts import Part, TensorPart
+from dada.safe_text import printable, quoted
 
 IN_MEMORY_LIMIT = 2 * 2**30
 """Decoded bytes up to which `in_memory="auto"` keeps a data set in memory."""
@@ -117,7 +118,8 @@ class Split:
 def split_off_validation(split: Split, fraction: float = 0.5, seed: int = 0) -> Split:
     """Move `fraction` of the training images of every class into a validation part.
 
-    Each class keeps at least one image on both sides, and a group stays whole on one side.
+    Each class keeps at least one image on both sides; a group stays whole on one side, and so do
+    exact copies of an image.
     """
     if not 0 < fraction < 1:
         raise ValueError(f"the validation fraction must lie between 0 and 1, but got {fraction}")
@@ -125,10 +127,16 @@ def split_off_validation(split: Split, fraction: float = 0.5, seed: int = 0) -> 
         raise ValueError(f"{split.name}: there is a validation part already; nothing to split off")
     labels_N = split.train.labels_N.cpu()
     generator = torch.Generator().manual_seed(seed)
-    if split.train.groups_N is None:
-        chosen_N = _choose_images(labels_N, split, fraction, generator)
+    groups_N, copies_N = split.train.groups_N, split.train.copies_N
+    if groups_N is None:
+        first_N = torch.arange(len(labels_N)) if copies_N is None else _first_N(copies_N, labels_N)
+        kept = (first_N == torch.arange(len(labels_N))).nonzero().squeeze(1)
+        chosen_N = torch.zeros(len(labels_N), dtype=torch.bool)
+        chosen_N[kept] = _choose_images(labels_N[kept], split, fraction, generator)
+        chosen_N = chosen_N[first_N]
     else:
-        chosen_N = _choose_groups(labels_N, split.train.groups_N, split, fraction, generator)
+        together_N = groups_N if copies_N is None else _joined_groups(groups_N, copies_N)
+        chosen_N = _choose_groups(labels_N, together_N, split, fraction, generator)
     order_N = torch.arange(len(labels_N))
     return replace(
         split, train=split.train.take(order_N[~chosen_N]), val=split.train.take(order_N[chosen_N])
@@ -184,7 +192,9 @@ def _keep_classes(split: Split, classes: int | Sequence[str], generator: torch.G
     else:
         unknown = [name for name in classes if name not in split.classes]
         if unknown or len(set(classes)) < 2:
-            problem = f"no class {unknown[0]!r}" if unknown else "fewer than two classes asked for"
+            problem = (
+                f"no class {quoted(unknown[0])}" if unknown else "fewer than two classes asked for"
+            )
             raise ValueError(f"{split.name}: {problem}; there are {listed(split.classes)}")
         kept = [i for i, name in enumerate(split.classes) if name in set(classes)]
     renumber_C = torch.full((split.num_classes,), -1)
@@ -222,6 +232,35 @@ def _draw(labels_N: Tensor, take_C: Tensor, generator: torch.Generator) -> Tenso
         members = (labels_N == label).nonzero().squeeze(1)
         drawn.append(members[torch.randperm(len(members), generator=generator)[:take]])
     return torch.cat(drawn).sort().values
+
+
+def _first_N(copies_N: Tensor, labels_N: Tensor) -> Tensor:
+    """For each image the position of the first copy of it, which is drawn for all of them.
+
+    A class that would have fewer than two images left is left as it is: it has to be on both sides.
+    """
+    number_N = copies_N.unique(return_inverse=True)[1]
+    own_N = torch.arange(len(number_N))
+    first = torch.full((int(number_N.max()) + 1,), len(number_N))
+    first_N = first.scatter_reduce(0, number_N, own_N, "amin")[number_N]
+    left_C = torch.bincount(labels_N[first_N == own_N], minlength=int(labels_N.max()) + 1)
+    enough_N = (left_C[labels_N] >= 2) & (left_C[labels_N[first_N]] >= 2)
+    return torch.where(enough_N, first_N, own_N)
+
+
+def _joined_groups(groups_N: Tensor, copies_N: Tensor) -> Tensor:
+    """Groups of which two hold copies of one image become one group."""
+    leader = {group: group for group in groups_N.unique().tolist()}
+
+    def find(group: int) -> int:
+        while leader[group] != group:
+            group = leader[group]
+        return group
+
+    home: dict[int, int] = {}
+    for group, copy in zip(groups_N.tolist(), copies_N.tolist(), strict=True):
+        leader[find(group)] = find(home.setdefault(copy, group))
+    return torch.tensor([find(group) for group in groups_N.tolist()])
 
 
 def _choose_images(
@@ -309,5 +348,5 @@ def _cover_both_sides(count_GC: Tensor, in_val_G: Tensor, split: Split) -> None:
 
 
 def listed(names: Sequence[str], most: int = 8) -> str:
-    shown = ", ".join(names[:most])
+    shown = ", ".join(printable(name, 40) for name in names[:most])
     return shown if len(names) <= most else f"{shown}, ... ({len(names)} in all)"

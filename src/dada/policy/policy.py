@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import numbers
 import os
 import warnings
 from collections.abc import Callable, Iterable, Mapping
@@ -17,6 +18,7 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dada import safe_json
 from dada.policy.space import SPACES
 from dada.runlog import POLICY, UNFINISHED_POLICY, write_text
 from dada.safe_text import printable, quoted
@@ -28,12 +30,14 @@ FORMAT = "dada-policy"
 VERSION = 1
 SAMPLINGS = ("uniform", "weighted")
 WEIGHT_TOLERANCE = 1e-6
+SUM_TOLERANCE = 1e-3  # of all weights, however many: ten million nothings are not one
 
 Magnitude = float | tuple[float, float]
 
 
 def _number(value: Any, where: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
+    number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if not number or not 0 <= value <= 1:
         raise ValueError(f"{where} should be a number in 0..1, got {quoted(value)}")
     return float(value)
 
@@ -107,7 +111,8 @@ class Policy:
                 except ValueError as error:
                     raise ValueError(f"subpolicies[{i}].ops[{j}].op: {error}") from None
         weights = [subpolicy.weight for subpolicy in self.subpolicies]
-        if weights and abs(math.fsum(weights) - 1) > WEIGHT_TOLERANCE * max(1, len(weights)):
+        tolerance = min(WEIGHT_TOLERANCE * len(weights), SUM_TOLERANCE)
+        if weights and abs(math.fsum(weights) - 1) > tolerance:
             raise ValueError(f"weights should sum to 1, they sum to {math.fsum(weights):.6g}")
         if self.sampling == "uniform" and weights:
             share = 1 / len(weights)
@@ -147,7 +152,10 @@ class Policy:
             "subpolicies": [asdict(subpolicy) for subpolicy in self.subpolicies],
             "provenance": dict(self.provenance),
         }
-        return json.dumps(content, indent=1, allow_nan=False) + "\n"
+        try:
+            return json.dumps(content, indent=1, allow_nan=False) + "\n"
+        except (ValueError, TypeError, RecursionError) as error:
+            raise ValueError(f"provenance cannot be written as JSON: {error}") from None
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the file whole or not at all."""
@@ -158,13 +166,13 @@ class Policy:
     def load(cls, source: str | os.PathLike[str]) -> Policy:
         """A policy from a file, a run directory, or a name (`dada.policy.names()` lists them)."""
         path = Path(source)
-        if path.is_dir():
+        if os.path.isdir(path):
             path = _policy_of_run(path)
-        if path.is_file():
+        if os.path.isfile(path):  # of os.path, which has False for a name that is too long
             try:
-                return cls.from_json(path.read_text(encoding="utf-8"))
+                return cls._from_content(safe_json.read(path))
             except ValueError as error:
-                raise ValueError(f"{path}: {error}") from None
+                raise ValueError(f"{printable(path)}: {error}") from None
         for find in _FINDERS.values():
             if (named := find(str(source))) is not None:
                 return named
@@ -179,12 +187,10 @@ class Policy:
     @classmethod
     def from_json(cls, text: str) -> Policy:
         """Read the file's text; whatever is not understood is refused by name."""
-        try:
-            content = json.loads(text)
-        except json.JSONDecodeError as error:
-            raise ValueError(f"not JSON: {error}") from None
-        except RecursionError:
-            raise ValueError("not a policy file: the JSON is nested too deeply") from None
+        return cls._from_content(safe_json.parse(text))
+
+    @classmethod
+    def _from_content(cls, content: Any) -> Policy:
         if not isinstance(content, dict) or content.get("format") != FORMAT:
             raise ValueError(f'not a policy file: "format" should be "{FORMAT}"')
         version = content.get("version")

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dada import safe_json
 from dada.policy import Policy
 from dada.report.samples import Sample, read_samples
-from dada.runlog import POLICY, UNFINISHED_POLICY, read_log
+from dada.runlog import POLICY, UNFINISHED_POLICY, read_log, read_toml
 
 COMPARISON, COMPARISON_FORMAT = "comparison.json", "dada-comparison"
 
@@ -88,20 +87,11 @@ def read_run_directory(
 
 
 def _json(file: Path) -> dict[str, Any]:
-    if not file.is_file():
-        return {}
-    try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{file} is not JSON: {error}") from None
-    return content if isinstance(content, dict) else {}
+    return safe_json.read_object(file) if file.is_file() else {}
 
 
 def _toml(file: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
-    except ValueError as error:
-        raise ValueError(f"{file} is not readable as TOML: {error}") from None
+    return read_toml(file) if file.is_file() else {}
 
 
 # Values from files that another version, or a person, may have written.
@@ -111,7 +101,10 @@ def number(value: Any) -> float | None:
     """A finite number, or None."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return float(value) if math.isfinite(value) else None
+    try:
+        return float(value) if math.isfinite(value) else None
+    except OverflowError:  # TOML has whole numbers of any size
+        return None
 
 
 def mapping(value: Any) -> Mapping[str, Any]:

@@ -30,9 +30,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from dada import safe_json
 from dada.runlog.environment import versions
 from dada.runlog.files import read_weights, write, write_text, write_weights
-from dada.runlog.toml import to_toml
+from dada.runlog.toml import read_toml, to_toml
+from dada.safe_text import printable, quoted
 
 __all__ = [
     "POLICY",
@@ -41,6 +43,7 @@ __all__ = [
     "check_run_path",
     "read_log",
     "read_summary",
+    "read_toml",
     "read_weights",
     "to_toml",
     "versions",
@@ -82,7 +85,7 @@ class RunLog:
         self._next_checkpoint = -math.inf  # by time.perf_counter
         if self.finished:
             return
-        earlier = self._read_json(_RUN).get("sessions", []) if (self.path / _RUN).exists() else []
+        earlier = _sessions(self.path / _RUN)
         about = {"format": RUN_FORMAT, "version": RUN_VERSION, "sessions": [*earlier, versions()]}
         try:
             self.path.mkdir(parents=True, exist_ok=True)
@@ -113,16 +116,14 @@ class RunLog:
         text = to_toml(settings)
         file = self.path / _CONFIG
         if file.exists():
-            try:
-                old = _flat(tomllib.loads(file.read_text(encoding="utf-8")))
-            except ValueError as error:
-                raise ValueError(f"{file} is not readable as TOML: {error}") from None
+            old = _flat(read_toml(file))
             new = _flat(tomllib.loads(text))
             for key in [*new, *(key for key in old if key not in new)]:
                 was, now = old.get(key), new.get(key)
                 if key not in may_change and repr(was) != repr(now):  # repr: nan is nan, 1 not True
                     raise ValueError(
-                        f"{file} was written with {key} = {was!r}, this run has {now!r}; "
+                        f"{file} was written with {printable(key)} = {quoted(was)}, this run has "
+                        f"{quoted(now)}; "
                         "resume with the same settings or choose another `out`"
                     )
         if not self.finished:
@@ -219,9 +220,6 @@ class RunLog:
         if kept != raw:
             write(file, lambda beside: beside.write(kept))
 
-    def _read_json(self, name: str) -> dict[str, Any]:
-        return dict(json.loads((self.path / name).read_text(encoding="utf-8")))
-
 
 def check_run_path(path: str | os.PathLike[str], *, resume: bool = False) -> None:
     """Raise the error `RunLog` would raise, touching nothing: call it before slow preparations."""
@@ -237,24 +235,30 @@ def check_run_path(path: str | os.PathLike[str], *, resume: bool = False) -> Non
             f"{path} exists; pass `resume=True` to continue it or choose another `out`"
         )
     try:
-        about = json.loads((path / _RUN).read_text(encoding="utf-8"))
+        about = safe_json.read_object(path / _RUN)
     except (OSError, ValueError):
-        about = None
-    if not isinstance(about, dict) or about.get("format") != RUN_FORMAT:
+        about = {}
+    if about.get("format") != RUN_FORMAT:
         problem = f"{path} is not empty and holds no run (no readable {_RUN})"
         raise ValueError(f"{problem}; choose another `out`")
     _check_version(path / _RUN, about, RUN_VERSION)
 
 
+def _sessions(file: Path) -> list[Any]:
+    """What earlier sessions of a run said of themselves."""
+    sessions = safe_json.read_object(file).get("sessions", []) if file.exists() else []
+    return sessions if isinstance(sessions, list) else []
+
+
 def _check_version(file: Path, content: Mapping[str, Any], readable: int) -> None:
     if (version := content.get("version")) != readable:
-        problem = f"{file} has version {version!r}, this dada reads version {readable}"
+        problem = f"{file} has version {quoted(version)}, this dada reads version {readable}"
         raise ValueError(f"{problem}; resume with the dada that wrote it")
 
 
 def read_summary(path: str | os.PathLike[str]) -> dict[str, Any]:
     """What a finished run's `finish` was given."""
-    return dict(json.loads((Path(path) / _FINISHED).read_text(encoding="utf-8")))
+    return safe_json.read_object(Path(path) / _FINISHED)
 
 
 def read_log(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
@@ -266,9 +270,13 @@ def read_log(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
     records = []
     for number, line in enumerate(lines, start=1):
         try:
-            records.append(json.loads(line))
+            record = safe_json.parse(line)
         except ValueError as error:
-            raise ValueError(f"{file}, line {number} is not JSON: {error}") from None
+            reason = str(error).removeprefix("not JSON: ")
+            raise ValueError(f"{file}, line {number} is not JSON: {reason}") from None
+        if not isinstance(record, dict):
+            raise ValueError(f"{file}, line {number} is damaged: not a JSON object")
+        records.append(record)
     return records
 
 

@@ -5,8 +5,24 @@ from __future__ import annotations
 import json
 import os
 import re
+import tomllib
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
+
+from dada.safe_text import printable
+
+MOST_BYTES = 2**20  # settings take some hundred
+
+
+def read_toml(file: Path) -> dict[str, Any]:
+    """What `to_toml` wrote; the error names the file."""
+    try:
+        if file.stat().st_size > MOST_BYTES:
+            raise ValueError("it is larger than settings can be")
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{file} is not readable as TOML: {printable(error)}") from None
 
 
 def to_toml(settings: Mapping[str, Any]) -> str:

@@ -11,7 +11,6 @@ import importlib
 import json
 import os
 import re
-import tomllib
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -20,7 +19,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from dada.runlog import write_text
+from dada import safe_json
+from dada.runlog import read_toml, write_text
 from dada.trials.runners import Trial
 
 OnEpoch = Callable[[dict[str, Any], int], None]
@@ -164,7 +164,7 @@ class Tracker:
     def _open(self) -> dict[str, Sink]:
         settings = flat(self.config if self.config is not None else _settings(self.run_dir))
         state = self.run_dir / _STATE
-        known = json.loads(state.read_text(encoding="utf-8")) if state.is_file() else {}
+        known = safe_json.read_object(state) if state.is_file() else {}
         before = dict(known)
         sinks = {}
         for name in self.names:
@@ -223,4 +223,4 @@ def flat_numbers(metrics: Settings) -> dict[str, float]:
 
 def _settings(run_dir: Path) -> Settings:
     file = run_dir / "config.toml"
-    return tomllib.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    return read_toml(file) if file.is_file() else {}

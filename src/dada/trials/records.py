@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from dada import safe_json
 from dada.runlog import write_text
 from dada.trials.runners import Trial, TrialScores
 
@@ -44,7 +45,7 @@ class Records:
         if not file.exists():
             return None
         try:
-            content: Any = json.loads(file.read_text(encoding="utf-8"))
+            content: Any = safe_json.read(file)
         except ValueError:
             content = None
         if not isinstance(content, Mapping) or not content.keys() >= REQUIRED:

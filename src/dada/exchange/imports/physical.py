@@ -6,13 +6,13 @@ does not come out as it went in is refused, so an imported policy means what its
 
 from __future__ import annotations
 
-import json
 import math
+import os
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
+from dada import safe_json
 from dada.exchange.exports.physical_policy import (
     PhysicalOp,
     Ranges,
@@ -22,7 +22,7 @@ from dada.exchange.exports.physical_policy import (
 from dada.ops import Op
 from dada.policy import Policy, PolicyOp, SubPolicy
 from dada.policy.space import SPACES, SearchSpace
-from dada.safe_text import quoted
+from dada.safe_text import printable, quoted
 
 TRIED = ("paper", "strength", "wide")
 CLOSE = 1e-6  # of the range: how far a value may come out from where it went in
@@ -141,12 +141,13 @@ def either_sign(op: str, probability: float, value: float, middle: float = 0.0) 
 
 
 def read_json(file: str, what: str) -> Any:
+    if not os.path.isfile(file):  # not a pipe or a device, either
+        raise ValueError(f"{printable(file)}: neither a file nor {what}")
     try:
-        return json.loads(Path(file).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ValueError(f"{file}: neither a file nor {what}") from None
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{file}: not JSON ({error}); a .py file is never run") from None
+        return safe_json.read(file)
+    except ValueError as error:
+        reason = str(error).removeprefix("not JSON: ")
+        raise ValueError(f"{file}: not JSON ({reason}); a .py file is never run") from None
 
 
 def entries_of(content: Any, file: str) -> list[list[OpEntry]]:

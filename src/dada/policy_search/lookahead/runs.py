@@ -224,9 +224,13 @@ class BranchedRuns:
         path = None if self.run is None else self.run.path / file
         if path is None or not path.exists():
             return {}
-        held = json.loads(path.read_text())
-        return {
-            int(number): {name: float(loss[name]) for name in arms}
-            for number, loss in held.items()
-            if arms.keys() <= loss.keys()
-        }
+        try:
+            held = json.loads(path.read_text(encoding="utf-8"))
+            return {
+                int(number): {name: float(loss[name]) for name in arms}
+                for number, loss in held.items()
+                if arms.keys() <= loss.keys()
+            }
+        except (ValueError, TypeError, AttributeError, RecursionError):
+            problem = f"{path} is damaged; delete it"
+            raise ValueError(f"{problem} to have this part of the search done again") from None

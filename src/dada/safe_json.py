@@ -1,0 +1,108 @@
+"""JSON that others wrote, read strictly: what is read can be written again and is read the same.
+
+Python's reader takes more than JSON: NaN, the last of two equal keys, numbers that are infinite as
+floats, half of a character, nesting that can be read but not written. Here each of these is refused
+in one line, as is a file that is too large to be what it says it is.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from dada.safe_text import quoted
+
+MOST_BYTES = 64 * 2**20  # 20,000 sub-policies of two operations take 7 MB
+MOST_DIGITS = 300  # of a whole number: a float has 308
+DEEPEST = 50  # objects and lists within each other
+
+
+def parse(text: str) -> Any:
+    """The content; ValueError of one line where it is not strict JSON."""
+    if len(text) > MOST_BYTES:
+        raise ValueError(f"more than {MOST_BYTES // 2**20} MB")
+    try:
+        content = json.loads(
+            text,
+            object_pairs_hook=_object,
+            parse_constant=_no_constant,
+            parse_float=_float,
+            parse_int=_int,
+        )
+    except json.JSONDecodeError as error:
+        raise ValueError(f"not JSON: {error}") from None
+    except RecursionError:
+        raise ValueError("not JSON: nested too deeply") from None
+    _check_depth(content)
+    if "\\u" in text:
+        try:
+            json.dumps(content, ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            raise ValueError("not JSON: a string holds half of a character (\\ud8..)") from None
+    return content
+
+
+def read(file: str | os.PathLike[str]) -> Any:
+    """The content of a file; the error does not name it."""
+    path = Path(file)
+    if path.stat().st_size > MOST_BYTES:
+        raise ValueError(f"more than {MOST_BYTES // 2**20} MB")
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise ValueError("not JSON: not UTF-8 text") from None
+    return parse(text)
+
+
+def read_object(file: str | os.PathLike[str]) -> dict[str, Any]:
+    """The JSON object in a file of a run; the error names the file."""
+    try:
+        content = read(file)
+    except ValueError as error:
+        raise ValueError(f"{file} is damaged: {error}") from None
+    if not isinstance(content, dict):
+        raise ValueError(f"{file} is damaged: not a JSON object")
+    return content
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        twice = Counter(key for key, _ in pairs).most_common(1)[0][0]
+        raise ValueError(f"{quoted(twice)} is there twice")
+    return made
+
+
+def _no_constant(word: str) -> Any:
+    raise ValueError(f"not JSON: {word} is not a number of JSON")
+
+
+def _float(digits: str) -> float:
+    value = float(digits)
+    if not math.isfinite(value):
+        raise ValueError(f"the number {quoted(digits)} is too large")
+    return value
+
+
+def _int(digits: str) -> int:
+    if len(digits) > MOST_DIGITS:
+        raise ValueError(f"a whole number of {len(digits)} digits is too large")
+    return int(digits)
+
+
+def _check_depth(content: Any) -> None:
+    level = [content]
+    for _ in range(DEEPEST + 1):
+        containers = [value for value in level if isinstance(value, dict | list)]
+        if not containers:
+            return
+        level = [
+            value
+            for outer in containers
+            for value in (outer.values() if isinstance(outer, dict) else outer)
+        ]
+    raise ValueError(f"not JSON: nested more than {DEEPEST} deep")
