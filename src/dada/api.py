@@ -122,8 +122,11 @@ def search(
         "verify_budget": verification.seconds or None,
         "search": asdict(config),
     }
-    with joined(asked.device) as ranks, out_of_memory_named(config.batch_size, split.image_size):
-        run = asked.open_run(ranks, facts)
+    with (
+        joined(asked.device) as ranks,
+        out_of_memory_named(config.batch_size, split.image_size),
+        asked.open_run(ranks, facts) as run,
+    ):
         if ranks.same(run is not None and run.finished):
             assert asked.path is not None
             return Result.load(asked.path)
@@ -210,8 +213,11 @@ def train(
         "policy": hashlib.sha256(loaded.to_json().encode()).hexdigest(),
         "train": asdict(config),
     }
-    with joined(asked.device) as ranks, out_of_memory_named(config.batch_size, split.image_size):
-        run = asked.open_run(ranks, facts)
+    with (
+        joined(asked.device) as ranks,
+        out_of_memory_named(config.batch_size, split.image_size),
+        asked.open_run(ranks, facts) as run,
+    ):
         if ranks.same(run is not None and run.finished):
             assert asked.path is not None
             return Trained.load(asked.path, job.model.to(asked.device), split)

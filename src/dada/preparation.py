@@ -8,7 +8,8 @@ minutes.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -93,13 +94,15 @@ class Preparation:
             "device": self.device.type,
         }
 
-    def open_run(self, ranks: Ranks, facts: Mapping[str, Any]) -> RunLog | None:
+    @contextmanager
+    def open_run(self, ranks: Ranks, facts: Mapping[str, Any]) -> Iterator[RunLog | None]:
         """The run directory, which the first process alone writes to."""
         if self.out is None or ranks.rank > 0:
-            return None
-        run = RunLog(self.out, resume=self.resume)
-        run.config(facts)
-        return run
+            yield None
+            return
+        with closing(RunLog(self.out, resume=self.resume)) as run:
+            run.config(facts)
+            yield run
 
     @property
     def path(self) -> Path | None:

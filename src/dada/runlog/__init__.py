@@ -6,6 +6,7 @@
     checkpoint.pt           the newest state; checkpoint.previous.pt is the one before it
     policy.json             the result of a search; until then unfinished-policy.json
     finished.json           written last, so its presence means that nothing is left to do
+    .lock                   while a process writes here: which one
 
 A process may be killed at any instant. So files are written beside and renamed, the log, which is
 only appended to, may lose part of its last line, and every checkpoint records how many log lines
@@ -23,7 +24,8 @@ import tomllib
 import warnings
 import zipfile
 from collections import Counter, OrderedDict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +34,7 @@ from torch import Tensor
 
 from dada.runlog.environment import versions
 from dada.runlog.files import read_weights, write, write_text, write_weights
+from dada.runlog.lock import LOCK, DirectoryLock, check_unlocked
 from dada.runlog.toml import to_toml
 
 __all__ = [
@@ -80,18 +83,16 @@ class RunLog:
         self.path = Path(path)
         self._log_lines = 0
         self._next_checkpoint = -math.inf  # by time.perf_counter
+        self._lock: DirectoryLock | None = None
         if self.finished:
             return
+        self._lock = self._locked(resume=resume)
         earlier = self._read_json(_RUN).get("sessions", []) if (self.path / _RUN).exists() else []
         about = {"format": RUN_FORMAT, "version": RUN_VERSION, "sessions": [*earlier, versions()]}
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            for leftover in self.path.glob(".*.tmp"):
+        with _writable(self.path):
+            for leftover in self.path.rglob(".*.tmp"):
                 leftover.unlink()
             self.save_text(_RUN, json.dumps(about, indent=2) + "\n")
-        except OSError as error:
-            problem = f"cannot write to {path} ({error.strerror})"
-            raise ValueError(f"{problem}; choose another `out`") from None
         self._keep_log_lines(None)
 
     @property
@@ -207,6 +208,18 @@ class RunLog:
         """Mark the run as complete. Call it last, when every result is on disk."""
         self.save_text(_FINISHED, json.dumps(_plain(summary or {}), indent=2) + "\n")
 
+    def close(self) -> None:
+        """Let another process have the directory; without it, when nobody refers to this."""
+        if self._lock is not None:
+            self._lock.release()
+
+    def _locked(self, *, resume: bool) -> DirectoryLock:
+        with _writable(self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
+            lock = DirectoryLock(self.path)
+        check_run_path(self.path, resume=resume)  # another process may have been quicker
+        return lock
+
     def _keep_log_lines(self, count: int | None) -> None:
         """Cut log.jsonl to its first `count` lines (None: all), dropping a half-written last."""
         file = self.path / _LOG
@@ -230,7 +243,9 @@ def check_run_path(path: str | os.PathLike[str], *, resume: bool = False) -> Non
         return
     if not path.is_dir():
         raise ValueError(f"{path} is a file, a run needs a directory; choose another `out`")
-    if all(re.fullmatch(r"\..*\.tmp", entry.name) for entry in path.iterdir()):
+    check_unlocked(path)
+    names = {entry.name for entry in path.iterdir()} - {LOCK}
+    if all(re.fullmatch(r"\..*\.tmp", name) for name in names):
         return  # empty, or a run killed in its first write
     if not resume:
         raise ValueError(
@@ -244,6 +259,15 @@ def check_run_path(path: str | os.PathLike[str], *, resume: bool = False) -> Non
         problem = f"{path} is not empty and holds no run (no readable {_RUN})"
         raise ValueError(f"{problem}; choose another `out`")
     _check_version(path / _RUN, about, RUN_VERSION)
+
+
+@contextmanager
+def _writable(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        problem = f"cannot write to {path} ({error.strerror})"
+        raise ValueError(f"{problem}; choose another `out`") from None
 
 
 def _check_version(file: Path, content: Mapping[str, Any], readable: int) -> None:
