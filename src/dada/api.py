@@ -29,7 +29,7 @@ from dada.config import (
     VerifyConfig,
 )
 from dada.data import Split, split_for_scoring, split_off_validation
-from dada.engine import joined, out_of_memory_named
+from dada.engine import joined, out_of_memory_named, several_processes
 from dada.policy import Policy, baselines
 from dada.policy_search import SearchJob, find_policy
 from dada.policy_search.lookahead import OnRun, with_fewer_steps
@@ -43,7 +43,6 @@ from dada.preparation import (
     prepare,
     search_settings,
     seeds_of,
-    several_processes,
     train_settings,
     verify_settings,
     wants_auto,

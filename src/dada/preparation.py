@@ -30,7 +30,14 @@ from dada.config import (
     search_config,
 )
 from dada.data import Split, load_with_base
-from dada.engine import Ranks, fitting, out_of_memory_named, resolve_device
+from dada.engine import (
+    Ranks,
+    fitting,
+    join,
+    out_of_memory_named,
+    resolve_device,
+    several_processes,
+)
 from dada.policy.space import SearchSpace
 from dada.recipes import Recipe
 from dada.runlog import RunLog, check_run_path
@@ -128,6 +135,8 @@ def prepare(
         raise ValueError(f"`seed` should be smaller than 2^62, got {seed}")
     kind = "search" if command == "search" else "train"
     chosen = None if recipe is None else recipes.named(recipe, wants=kind)
+    if several_processes():
+        join(target)
     return Preparation(
         command=command,
         data=data,
@@ -208,11 +217,6 @@ def as_typed(source: Any) -> str | None:
     if source is None:
         return "digits"
     return os.fspath(source) if isinstance(source, str | os.PathLike) else None
-
-
-def several_processes() -> bool:
-    """Whether torchrun started this process as one of several."""
-    return int(os.environ.get("WORLD_SIZE", "1")) > 1
 
 
 def wants_auto(settings: dict[str, Any]) -> bool:
