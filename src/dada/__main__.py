@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dada.terminal.commands import main
+from dada.terminal.start import main
 
 if __name__ == "__main__":
     main()

@@ -21,7 +21,6 @@ from dada.api.preparation import (
     reduced,
     search_settings,
     seeds_of,
-    several_processes,
     train_settings,
     verify_settings,
     wants_auto,
@@ -45,7 +44,7 @@ from dada.config import (
     VerifyConfig,
 )
 from dada.data import Split, split_for_scoring, split_off_validation
-from dada.engine import joined, out_of_memory_named
+from dada.engine import joined, out_of_memory_named, several_processes
 from dada.policy import Policy, baselines
 from dada.policy_search import SearchJob, find_policy
 from dada.policy_search.lookahead import OnRun, with_fewer_steps
@@ -129,8 +128,11 @@ def search(
         facts["lookahead"] = asdict(ahead)
     if isinstance(verify, VerifyConfig):
         facts["verify"] = asdict(verification)
-    with joined(asked.device) as ranks, out_of_memory_named(config.batch_size, split.image_size):
-        run = asked.open_run(ranks, facts)
+    with (
+        joined(asked.device) as ranks,
+        out_of_memory_named(config.batch_size, split.image_size),
+        asked.open_run(ranks, facts) as run,
+    ):
         if ranks.same(run is not None and run.finished):
             assert asked.path is not None
             return Result.load(asked.path)
@@ -217,8 +219,11 @@ def train(
         "policy": hashlib.sha256(loaded.to_json().encode()).hexdigest(),
         "train": asdict(config),
     }
-    with joined(asked.device) as ranks, out_of_memory_named(config.batch_size, split.image_size):
-        run = asked.open_run(ranks, facts)
+    with (
+        joined(asked.device) as ranks,
+        out_of_memory_named(config.batch_size, split.image_size),
+        asked.open_run(ranks, facts) as run,
+    ):
         if ranks.same(run is not None and run.finished):
             assert asked.path is not None
             return Trained.load(asked.path, job.model.to(asked.device), split)

@@ -8,7 +8,8 @@ minutes.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -29,7 +30,14 @@ from dada.config import (
     search_config,
 )
 from dada.data import Split, load_with_base, reduce
-from dada.engine import Ranks, fitting, out_of_memory_named, resolve_device
+from dada.engine import (
+    Ranks,
+    fitting,
+    join,
+    out_of_memory_named,
+    resolve_device,
+    several_processes,
+)
 from dada.policy.space import SearchSpace
 from dada.recipes import Recipe
 from dada.runlog import RunLog, check_run_path
@@ -93,13 +101,15 @@ class Preparation:
             "device": self.device.type,
         }
 
-    def open_run(self, ranks: Ranks, facts: Mapping[str, Any]) -> RunLog | None:
+    @contextmanager
+    def open_run(self, ranks: Ranks, facts: Mapping[str, Any]) -> Iterator[RunLog | None]:
         """The run directory, which the first process alone writes to."""
         if self.out is None or ranks.rank > 0:
-            return None
-        run = RunLog(self.out, resume=self.resume)
-        run.config(facts)
-        return run
+            yield None
+            return
+        with closing(RunLog(self.out, resume=self.resume)) as run:
+            run.config(facts)
+            yield run
 
     @property
     def path(self) -> Path | None:
@@ -125,6 +135,8 @@ def prepare(
         raise ValueError(f"`seed` should be smaller than 2^62, got {seed}")
     kind = "search" if command == "search" else "train"
     chosen = None if recipe is None else recipes.named(recipe, wants=kind)
+    if several_processes():
+        join(target)
     return Preparation(
         command=command,
         data=data,
@@ -212,11 +224,6 @@ def as_typed(source: Any) -> str | None:
     if source is None:
         return "digits"
     return os.fspath(source) if isinstance(source, str | os.PathLike) else None
-
-
-def several_processes() -> bool:
-    """Whether torchrun started this process as one of several."""
-    return int(os.environ.get("WORLD_SIZE", "1")) > 1
 
 
 def wants_auto(settings: dict[str, Any]) -> bool:

@@ -11,7 +11,8 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -87,12 +88,8 @@ class ComparisonJob:
 def run_comparison(job: ComparisonJob) -> Comparison:
     """Train every trial that is not on disk yet, and summarise all."""
     started = time.perf_counter()
-    with joined(job.setting.device) as ranks:
-        # Under torchrun the first process makes the run directory, the others wait for that.
-        run = None
-        if job.out is not None and ranks.rank == 0:
-            run = RunLog(job.out, resume=job.resume)
-            run.config(job.facts())
+    # Under torchrun the first process makes the run directory, the others wait for that.
+    with joined(job.setting.device) as ranks, _opened(job, ranks) as run:
         if ranks.same(run is not None and run.finished):
             assert job.out is not None
             return replace(Comparison.load(job.out), out=job.out)
@@ -116,6 +113,16 @@ def run_comparison(job: ComparisonJob) -> Comparison:
             save_plot(comparison, run.path / "comparison.png")
             run.finish({"seconds": comparison.seconds, "verdict": comparison.verdict})
     return comparison
+
+
+@contextmanager
+def _opened(job: ComparisonJob, ranks: Ranks) -> Iterator[RunLog | None]:
+    if job.out is None or ranks.rank > 0:
+        yield None
+        return
+    with closing(RunLog(job.out, resume=job.resume)) as run:
+        run.config(job.facts())
+        yield run
 
 
 def _scores_of_all(job: ComparisonJob, ranks: Ranks) -> tuple[dict[Trial, TrialScores], float]:

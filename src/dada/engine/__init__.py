@@ -31,7 +31,9 @@ from dada.engine.lane import (
 from dada.engine.ranks import (
     ALONE,
     Ranks,
+    join,
     joined,
+    several_processes,
 )
 
 __all__ = [
@@ -44,6 +46,7 @@ __all__ = [
     "few_threads",
     "fitting",
     "generator_on",
+    "join",
     "joined",
     "kernels_for",
     "out_of_memory_named",
@@ -53,6 +56,7 @@ __all__ = [
     "resolve_device",
     "seeded",
     "set_random_state",
+    "several_processes",
     "side_by_side",
     "to_device",
     "wants_plain_kernels",

@@ -10,10 +10,13 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor, distributed
+
+from dada.engine.watch import Watch
 
 
 @dataclass(frozen=True)
@@ -82,24 +85,62 @@ class Ranks:
         return box[0]
 
 
+def several_processes() -> bool:
+    """Whether torchrun started this process as one of several."""
+    return "RANK" in os.environ and int(os.environ.get("WORLD_SIZE", "1")) > 1
+
+
 ALONE = Ranks()
+SECONDS_TO_NOTICE = 2.0  # between a call that failed and the connection that says why
 
 
 @contextmanager
 def joined(device: torch.device) -> Iterator[Ranks]:
     """The other processes that `torchrun` started, or none.
 
-    They stay together to the end: a script may search, then train, and cannot join again.
+    They stay together to the end: a script may search, then train, and cannot join again. When one
+    of them dies, the others end with a line that says so.
     """
-    if "RANK" not in os.environ or int(os.environ.get("WORLD_SIZE", "1")) == 1:
+    if not several_processes():
         yield ALONE
         return
+    watch, ranks = join(device)
+    watch.failed = False
+    try:
+        # The first makes the run directory, which the others have to have found missing by then.
+        distributed.barrier()
+        yield ranks
+    except RuntimeError:
+        watch.failed = True
+        if not watch.lost.wait(SECONDS_TO_NOTICE):
+            raise
+        raise ValueError(watch.reason()) from None
+    except BaseException:
+        watch.failed = True
+        raise
+
+
+def join(device: torch.device) -> tuple[Watch, Ranks]:
+    """Early, before data is read: from here on the death of a process is noticed."""
     card = device if device.type == "cuda" else None
     if card is not None:  # NCCL talks from the current card, which is the first one unless said
         torch.cuda.set_device(card)
     if not distributed.is_initialized():
         distributed.init_process_group("gloo" if card is None else "nccl", device_id=card)
         atexit.register(distributed.destroy_process_group)
-    # The first makes the run directory, which the others have to have found missing by then.
-    distributed.barrier()
-    yield Ranks(distributed.get_rank(), distributed.get_world_size())
+    ranks = Ranks(distributed.get_rank(), distributed.get_world_size())
+    return _watching(ranks), ranks
+
+
+@cache
+def _watching(ranks: Ranks) -> Watch:
+    """Connects all processes to the first, once."""
+    watch = Watch(ranks.rank, ranks.world)
+    server = watch.listen() if ranks.rank == 0 else None
+    port = ranks.same(None if server is None else server.getsockname()[1])
+    if server is not None:
+        watch.accept(server)
+    else:
+        watch.connect(port)
+    atexit.register(watch.farewell)
+    return watch

@@ -6,6 +6,7 @@
     checkpoint.pt           the newest state; checkpoint.previous.pt is the one before it
     policy.json             the result of a search; until then unfinished-policy.json
     finished.json           written last, so its presence means that nothing is left to do
+    .lock                   while a process writes here: which one
 
 A process may be killed at any instant. So files are written beside and renamed, the log, which is
 only appended to, may lose part of its last line, and every checkpoint records how many log lines
@@ -23,7 +24,8 @@ import tomllib
 import warnings
 import zipfile
 from collections import Counter, OrderedDict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +35,7 @@ from torch import Tensor
 from dada import safe_json
 from dada.runlog.environment import versions
 from dada.runlog.files import read_weights, write, write_text, write_weights
+from dada.runlog.lock import LOCK, DirectoryLock, check_unlocked
 from dada.runlog.toml import read_toml, to_toml
 from dada.safe_text import printable, quoted
 
@@ -83,18 +86,16 @@ class RunLog:
         self.path = Path(path)
         self._log_lines = 0
         self._next_checkpoint = -math.inf  # by time.perf_counter
+        self._lock: DirectoryLock | None = None
         if self.finished:
             return
+        self._lock = self._locked(resume=resume)
         earlier = _sessions(self.path / _RUN)
         about = {"format": RUN_FORMAT, "version": RUN_VERSION, "sessions": [*earlier, versions()]}
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            for leftover in self.path.glob(".*.tmp"):
+        with _writable(self.path):
+            for leftover in self.path.rglob(".*.tmp"):
                 leftover.unlink()
             self.save_text(_RUN, json.dumps(about, indent=2) + "\n")
-        except OSError as error:
-            problem = f"cannot write to {path} ({error.strerror})"
-            raise ValueError(f"{problem}; choose another `out`") from None
         self._keep_log_lines(None)
 
     @property
@@ -208,6 +209,18 @@ class RunLog:
         """Mark the run as complete. Call it last, when every result is on disk."""
         self.save_text(_FINISHED, json.dumps(_plain(summary or {}), indent=2) + "\n")
 
+    def close(self) -> None:
+        """Let another process have the directory; without it, when nobody refers to this."""
+        if self._lock is not None:
+            self._lock.release()
+
+    def _locked(self, *, resume: bool) -> DirectoryLock:
+        with _writable(self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
+            lock = DirectoryLock(self.path)
+        check_run_path(self.path, resume=resume)  # another process may have been quicker
+        return lock
+
     def _keep_log_lines(self, count: int | None) -> None:
         """Cut log.jsonl to its first `count` lines (None: all), dropping a half-written last."""
         file = self.path / _LOG
@@ -228,7 +241,9 @@ def check_run_path(path: str | os.PathLike[str], *, resume: bool = False) -> Non
         return
     if not path.is_dir():
         raise ValueError(f"{path} is a file, a run needs a directory; choose another `out`")
-    if all(re.fullmatch(r"\..*\.tmp", entry.name) for entry in path.iterdir()):
+    check_unlocked(path)
+    names = {entry.name for entry in path.iterdir()} - {LOCK}
+    if all(re.fullmatch(r"\..*\.tmp", name) for name in names):
         return  # empty, or a run killed in its first write
     if not resume:
         raise ValueError(
@@ -248,6 +263,15 @@ def _sessions(file: Path) -> list[Any]:
     """What earlier sessions of a run said of themselves."""
     sessions = safe_json.read_object(file).get("sessions", []) if file.exists() else []
     return sessions if isinstance(sessions, list) else []
+
+
+@contextmanager
+def _writable(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        problem = f"cannot write to {path} ({error.strerror})"
+        raise ValueError(f"{problem}; choose another `out`") from None
 
 
 def _check_version(file: Path, content: Mapping[str, Any], readable: int) -> None:

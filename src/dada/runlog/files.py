@@ -36,7 +36,8 @@ def read_weights(path: str | os.PathLike[str]) -> dict[str, Tensor]:
 
 def write(path: Path, fill: Callable[[IO[bytes]], object]) -> None:
     """Fill a file beside `path`, sync it to disk, then rename it into place."""
-    beside = path.with_name(f".{path.name}.tmp")
+    # Two processes that write one file, say a report, each have a file beside it.
+    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with open(beside, "wb") as file:
             fill(file)

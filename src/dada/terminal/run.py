@@ -8,6 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from dada.terminal import signals
 from dada.terminal.console import console
 from dada.terminal.options import RunOptions
 from dada.terminal.progress import PROGRESS
@@ -26,6 +27,7 @@ class Run:
         # Under torchrun only the first process speaks, to services as to people.
         first = os.environ.get("RANK", "0") == "0"
         self.tracker = tracker(options.track if first else "", self.out)
+        signals.watch(self.out, self.progress.bars.stop, self.tracker.close)
 
     @property
     def arguments(self) -> dict[str, Any]:

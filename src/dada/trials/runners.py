@@ -15,7 +15,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Any
@@ -31,6 +31,7 @@ from dada.training.loop import Job, TrainResult, at_once_for, train_many
 
 SHIPPED_SPACES = ("paper", "strength", "wide")  # others are registered in this process only
 MOST_BYTES_COPIED = 2**30
+FOR_THE_PARENT = ("SIGINT", "SIGHUP")  # what a terminal sends to all processes
 
 TrialScores = dict[str, Any]
 """What a training was scored at, as plain numbers: see `scores_of`."""
@@ -150,7 +151,8 @@ def in_processes(
         for _ in range(at_once):
             ours, theirs = spawn.Pipe()
             worker = spawn.Process(target=_work, args=(theirs,), daemon=True)
-            worker.start()
+            with _signals_held_back():
+                worker.start()
             theirs.close()  # so that a worker's death ends the connection
             workers.append((worker, ours))
             ours.send(setting)
@@ -182,9 +184,11 @@ def in_processes(
 def _work(connection: Connection) -> None:
     """In a process of its own: what all trials share, then one trial after another.
 
-    An interrupt is for the parent to handle. When the parent dies, however it dies, so does this.
+    Interrupts are for the parent to handle. When the parent dies, however it dies, so does this.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for name in FOR_THE_PARENT:
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(1)
     with suppress(EOFError, ConnectionError):
@@ -195,6 +199,23 @@ def _work(connection: Connection) -> None:
                 connection.send(_train(setting, trial))
             except Exception as error:
                 connection.send(error)
+
+
+@contextmanager
+def _signals_held_back() -> Iterator[None]:
+    """A process that is started here gets no interrupt while it imports; this one gets it later."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    from multiprocessing import resource_tracker
+
+    resource_tracker.ensure_running()  # starting it lets signals through again
+    numbers = {getattr(signal, name) for name in FOR_THE_PARENT}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _end_with_parent() -> None:
