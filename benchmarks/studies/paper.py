@@ -28,6 +28,7 @@ from typing import Any
 
 import dada
 from dada import Policy, models, recipes
+from dada.api.preparation import reduced
 from dada.config import SearchConfig, TrainConfig, changed
 from dada.data import Split, load, reduce, split_off_validation
 from dada.engine import resolve_device
@@ -267,7 +268,7 @@ class Study:
             settings |= {"epochs": 1, "batch_size": TRIAL["batch_size"], "lookahead": 0.0}
             recipe = replace(recipe, model=TRIAL["model"])
         elif recipe.reduce_to is not None:
-            split = recipe.reduced(split, seed)
+            split = reduced(split, recipe, seed)
         if arm != "dada":
             settings = paper_settings(recipe.search) | settings
 
@@ -292,7 +293,7 @@ class Study:
         """n and m by the validation half of the part that is searched on, seed 0."""
         recipe = recipes.named(plan.search, wants="search")
         assert recipe.search is not None
-        part = self.split if self.trial else recipe.reduced(self.split, 0)
+        part = self.split if self.trial else reduced(self.split, recipe, 0)
         split = split_off_validation(replace(part, test=None), 0.5, 0)
         config = TrainConfig(epochs=CHOOSING_EPOCHS, base=recipe.search.base)
         model = recipe.model
