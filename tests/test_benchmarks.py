@@ -37,7 +37,7 @@ def load(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], ModuleType
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=[f"{f.parent.name}/{f.name}" for f in SCRIPTS])
 def test_a_script_can_be_imported(script: Path, load: Callable[[str], ModuleType]) -> None:
-    needs = {"batchnorm": "triton", "growth": "matplotlib"}
+    needs = {"batchnorm": "triton", "growth": "matplotlib", "paper_figures": "matplotlib"}
     if script.stem in needs:
         pytest.importorskip(needs[script.stem])
     module = load(f"{script.parent.name}/{script.name}")
