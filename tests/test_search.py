@@ -24,6 +24,7 @@ from dada.policy.augment import augment, augment_stages
 from dada.policy.draw import Draw
 from dada.policy.space import SearchSpace
 from dada.policy_search import pixel_effects as effects_module
+from dada.policy_search.hypergradient import HYPERGRADIENTS
 from dada.policy_search.measuring import measure
 from dada.policy_search.pixel_effects import Branches, pathwise_effects, pixel_effects
 from dada.policy_search.state import SearchState
@@ -162,6 +163,8 @@ def test_a_few_steps_gather_evidence_and_leave_the_policy_alone(
             {"estimator": "nes"},
             "`estimator` should be one of gumbel, gumbel-sampled, .* got 'nes'",
         ),
+        ("paper", {"gumbel_branches": 0}, "`gumbel_branches` should be positive, got 0"),
+        ("paper", {"pixel_precision": "bf16"}, "`pixel_precision` should be one of fp32, tf32"),
         ("dada", {"draws": "each"}, "`draws` should be one of image, batch, got 'each'"),
         ("dada", {"hypergradient": "exact"}, "`hypergradient` should be one of .* got 'exact'"),
         ("dada", {"magnitudes": "none"}, "`magnitudes` should be one of .* got 'none'"),
@@ -486,6 +489,31 @@ def test_effects_of_branches_that_were_not_drawn(monkeypatch, preset, at_once):
             found = float(effects["other_branch_BM"][b, m])
             assert found == pytest.approx(value, rel=1e-3, abs=1e-3)
     assert effects["op_effect_BK"][~draw.apply_BK].abs().max() > 0  # also where a coin said no
+
+
+@pytest.mark.parametrize(
+    ("settings", "rounded"),
+    [
+        ({}, False),
+        ({"pixel_precision": "tf32"}, True),
+        ({"magnitudes": "distribution"}, True),  # no pixels are read
+        ({"magnitudes": "distribution", "estimator": "gumbel"}, False),
+    ],
+)
+def test_pixels_are_read_in_float32(monkeypatch, settings, rounded):
+    state = make_state(search_config("paper", precision="tf32", **settings), Plain())
+    asked = []
+    usual = HYPERGRADIENTS["finite_difference"]
+
+    def recorded(*arguments: Any, **options: Any) -> Any:
+        asked.append((torch.backends.cudnn.allow_tf32, torch.get_float32_matmul_precision()))
+        return usual(*arguments, **options)
+
+    monkeypatch.setitem(HYPERGRADIENTS, "finite_difference", recorded)
+    with state.precision.products():
+        take_step(state)
+        assert torch.backends.cudnn.allow_tf32  # the rest of the step is as it was
+    assert asked == [(rounded, "high" if rounded else "highest")]
 
 
 IDENTITY_AT_HALF = "ShearX,ShearY,TranslateX,TranslateY,Rotate,Contrast,Color,Brightness,Sharpness"

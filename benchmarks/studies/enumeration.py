@@ -28,11 +28,12 @@ from dada.policy_search.parameters import PolicyParameters
 
 INNER_LR = 0.1
 FOUR_OPS = ("Rotate", "Invert", "Brightness", "Cutout")
+WEAK_OPS = ("Rotate", "Contrast", "Brightness", "Cutout")  # Invert cannot be weak
 
 
-def four_ops() -> SearchSpace:
+def four_ops(names: tuple[str, ...] = FOUR_OPS) -> SearchSpace:
     paper = SearchSpace.named("paper")
-    return SearchSpace("four", tuple(paper.op(name) for name in FOUR_OPS), strengths=False)
+    return SearchSpace("four", tuple(paper.op(name) for name in names), strengths=False)
 
 
 def digits() -> tuple[Tensor, Tensor]:
@@ -193,14 +194,16 @@ def flat(grads: Gradients | tuple[Tensor, ...]) -> Tensor:
     return torch.cat([grad.flatten() for grad in grads])
 
 
-def off_centre(space: SearchSpace, seed: int = 0) -> PolicyParameters:
+def off_centre(
+    space: SearchSpace, seed: int = 0, magnitudes: tuple[float, float] = (0.6, 1.0)
+) -> PolicyParameters:
     """A policy away from its symmetric start: bias hides where everything is equal."""
     generator = torch.Generator().manual_seed(seed)
     parameters = PolicyParameters(space.num_subpolicies, space.ops_per_subpolicy)
     with torch.no_grad():
         parameters.subpolicy_logits_N.normal_(std=0.5, generator=generator)
         parameters.apply_prob_NK.uniform_(0.25, 0.75, generator=generator)
-        parameters.magnitude_NK.uniform_(0.6, 1.0, generator=generator)
+        parameters.magnitude_NK.uniform_(*magnitudes, generator=generator)
     return parameters
 
 

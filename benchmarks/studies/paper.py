@@ -2,10 +2,10 @@
 
     python benchmarks/studies/paper.py cifar10 --data DATA --out FILE [--minutes M] [--only ARMS]
 
-The plan is below, with the arms and how often each is run; it was fixed before the first number.
-A search is the unit: one training of what it found, with the search's seed. Policies are those that
-were found, without verification, which might return a free one in their place. Within a stage
-the arms take turns seed by seed, so that a study that is stopped early leaves pairs.
+The plan is `benchmarks/tools/paper_plan.py`: arms, and how often each is run, fixed before the
+first number. A search is the unit: one training of what it found, with the search's seed. Policies
+are those that were found, without verification, which might return a free one in their place.
+Within a stage the arms take turns seed by seed: a study that is stopped early leaves pairs.
 
 DATA is anything `dada.data.load` reads with these images in it (cifar10:ROOT, an .npz). Everything
 goes on where it stopped: searches and trainings keep run directories with checkpoints beside FILE,
@@ -21,8 +21,8 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -40,65 +40,8 @@ from dada.training.loop import Job, at_once_for, train_many
 sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
 
 from measure import machine, print_table
+from paper_plan import PLANS, SEARCHES, Plan
 
-
-@dataclass(frozen=True, kw_only=True)
-class Plan:
-    """One table: the recipe that trains, the one whose part of the data is searched on, the arms.
-
-    A stage is arms and how many seeds of each; its order is seed by seed.
-    """
-
-    train: str
-    search: str
-    stages: tuple[tuple[tuple[str, ...], int], ...]
-
-    def units(self) -> Iterator[tuple[str, int]]:
-        for arms, count in self.stages:
-            for seed in range(count):
-                yield from ((arm, seed) for arm in arms)
-
-
-# What is searched for, by the name of the arm; every other arm is a policy by name.
-SEARCHES: dict[str, dict[str, Any]] = {
-    "dada": {"preset": "dada"},
-    "paper relax": {"estimator": "relax"},
-    "paper gumbel": {"estimator": "gumbel"},
-    "paper full": {"estimator": "relax"},
-}
-FIRST = ("dada", "uniform", "trivialaugment")
-PLANS = {
-    "cifar10": Plan(
-        train="cifar10_wrn40_2",
-        search="reduced_cifar10_wrn40_2",
-        stages=(
-            (FIRST, 5),
-            (("paper relax", "paper gumbel", "dada-cifar10"), 3),
-            (("fastaa-cifar10", "randaugment"), 1),
-        ),
-    ),
-    "cifar100": Plan(
-        train="cifar100_wrn40_2",
-        search="reduced_cifar100_wrn40_2",
-        stages=((FIRST, 3), (("dada-cifar100", "cutout"), 1)),
-    ),
-    "full-search": Plan(
-        train="cifar10_wrn40_2",
-        search="reduced_cifar10_wrn40_2",
-        stages=((("paper full", "paper relax"), 2),),
-    ),
-    "wrn28_10": Plan(
-        train="cifar10_wrn28_10",
-        search="reduced_cifar10_wrn40_2",
-        stages=((("trivialaugment", "dada-cifar10", "dada"), 1),),
-    ),
-    # The five that were run before there was this plan (benchmarks/results/cifar10.json).
-    "harness": Plan(
-        train="cifar10_wrn40_2",
-        search="reduced_cifar10_wrn40_2",
-        stages=((("none", "cutout", "autoaugment:cifar10", "trivialaugment", "dada-cifar10"), 1),),
-    ),
-}
 RANDAUGMENT = [f"randaugment:{n},{m}" for n in (1, 2) for m in (0.3, 0.5, 0.7)]
 CHOOSING = 2  # trainings of each RandAugment on half of the part that is searched on
 CHOOSING_EPOCHS = 80

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from measure import markdown, result_of
+from measure import RESULTS, markdown, result_of
 
 BIAS = ("bias of alpha", "bias of beta", "cosines")
 
@@ -41,6 +41,16 @@ def bias_table() -> str:
         for row in bias["rows"]
     )
     return head + markdown(("estimator", "passes", "largest z", *BIAS), rows)
+
+
+def strength_table() -> str:
+    """Bias by how strong the operations are."""
+    rows = (
+        ("{} to {}".format(*part["magnitudes"]), row["setting"], *_bias(row))
+        for part in result_of("estimators")["bias_by_strength"]
+        for row in part["rows"]
+    )
+    return markdown(("magnitudes", "estimator", *BIAS), rows)
 
 
 def shortcuts_table() -> str:
@@ -81,6 +91,30 @@ def cost_table() -> str:
     return markdown(columns, rows)
 
 
+PARTS = {"subpolicy_logits_N": "alpha", "apply_prob_NK": "beta", "magnitude_NK": "m"}
+
+
+def pixel_precision_table() -> str:
+    if not (RESULTS / "pixel-precision.json").exists():
+        return "Not measured on a card yet.\n"
+    result = result_of("pixel-precision")
+    columns = ("estimator", "precision", "gradient of", "error", "cosine", "of the mean", "cosine")
+    rows = (
+        (
+            row["estimator"],
+            row["precision"],
+            PARTS[row["gradient"]],
+            f"{row['error']:.2g}",
+            f"{row['cosine']:.3f}",
+            f"{row['error_of_mean']:.2g}",
+            f"{row['cosine_of_mean']:.3f}",
+        )
+        for row in result["rows"]
+    )
+    where, steps = result["machine"].get("gpu", "a CPU"), result["settings"]["steps"]
+    return f"{where}, {steps} steps.\n\n" + markdown(columns, rows)
+
+
 def time_table() -> str:
     rows = result_of("estimators")["time"]
     return markdown(
@@ -92,8 +126,10 @@ def time_table() -> str:
 ESTIMATORS: dict[str, Callable[[], str]] = {
     "machine": machine_line,
     "bias table": bias_table,
+    "strength table": strength_table,
     "shortcuts table": shortcuts_table,
     "variance tables": variance_tables,
     "cost table": cost_table,
+    "pixel precision table": pixel_precision_table,
     "time table": time_table,
 }

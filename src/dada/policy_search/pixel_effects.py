@@ -144,7 +144,7 @@ def branch_effects(
         )
         images = cleans_BCHW.repeat_interleave(each, dim=0)
         done = augment(images, state.space, turn, state.sampling.magnitude_NK)
-        change_BMP = done.view(count, each, per_image).float() - cleans_BP
+        change_BMP = done.reshape(count, each, per_image).float() - cleans_BP
         effects.append((change_BMP * by_level_BP).sum(dim=2))
     return torch.cat(effects, dim=1)
 
