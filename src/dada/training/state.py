@@ -17,7 +17,7 @@ from dada.policy import Policy
 from dada.policy.augment import Normalise, PolicyTables
 from dada.policy.space import SPACES
 from dada.training.base import before_policy, cover_square
-from dada.training.optimisers import SGD, Adam
+from dada.training.optimisers import SGD, Adam, AdamW
 
 
 class RunState(nn.Module):
@@ -44,7 +44,7 @@ class RunState(nn.Module):
         self.noise = generator_on(device, seed + 1)  # everything drawn on the device
 
     @property
-    def optimizers(self) -> dict[str, SGD | Adam]:
+    def optimizers(self) -> dict[str, SGD | Adam | AdamW]:
         """Each under its name in a checkpoint."""
         raise NotImplementedError
 
@@ -100,15 +100,13 @@ class TrainState(RunState):
             self.average: nn.Module | None = copy.deepcopy(self.model) if config.ema else None
             self.space = SPACES[policy.space]
             self.tables = PolicyTables.of(policy, self.space, device)
-            self.optimizer = SGD(
-                self.model.parameters(), momentum=config.momentum, weight_decay=config.weight_decay
-            )
+            self.optimizer = _optimizer(self.model, config)
         self.called: Callable[[Tensor], Tensor] = self.model.__call__
         if config.compile:
             self.called = torch.compile(self.model.forward)
 
     @property
-    def optimizers(self) -> dict[str, SGD | Adam]:
+    def optimizers(self) -> dict[str, SGD | Adam | AdamW]:
         return {"optimizer": self.optimizer}
 
     def can_restart_with(self, model: nn.Module, policy: Policy) -> bool:
@@ -173,6 +171,12 @@ class TrainState(RunState):
     def agree_on_statistics(self) -> None:
         """BatchNorm's statistics are of each process's own images: the mean is judged."""
         self.ranks.average_([b for b in self.evaluated.buffers() if b.is_floating_point()])
+
+
+def _optimizer(model: nn.Module, config: TrainConfig) -> SGD | AdamW:
+    if config.optimizer == "adamw":
+        return AdamW(model.parameters(), weight_decay=config.weight_decay)
+    return SGD(model.parameters(), momentum=config.momentum, weight_decay=config.weight_decay)
 
 
 def _shapes(model: nn.Module) -> dict[str, tuple[torch.Size, torch.dtype]]:
