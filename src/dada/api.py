@@ -78,6 +78,7 @@ def search(
     image_size: ImageSize = None,
     pretrained: bool = False,
     weights: OutPath = None,
+    freeze: str | None = None,
     graph: bool = True,
     on_start: Callable[[Split, SearchConfig, str], None] | None = None,
     on_epoch: OnEpoch | None = None,
@@ -109,6 +110,7 @@ def search(
         resume,
         pretrained=pretrained,
         weights=weights,
+        freeze=freeze,
         settings=settings,
         on_note=on_note,
     )
@@ -117,7 +119,7 @@ def search(
     ahead = lookahead_settings(asked, config, lookahead)
     verification = verify_settings(asked, config, verify, verify_budget)
     asked, split, base = asked.load(config.base, settings, val_data=val_data, seed=seed)
-    config = replace(asked.usual(config, settings), base=base)
+    config = replace(asked.usual(config, settings, len(split.train)), base=base)
     if asked.recipe is not None:
         split = asked.recipe.reduced(split, seed)
     undivided = split if split.val is None else None
@@ -132,7 +134,7 @@ def search(
     pristine = copy.deepcopy(network) if isinstance(asked.model, nn.Module) else name
     shape = split.num_classes, split.channels, split.image_size
     build = models.untrained(pristine, *shape, asked.weights)
-    training = asked.usual(TrainConfig(), {})
+    training = asked.usual(TrainConfig(), {}, len(split.train))
     config = with_fewer_steps(config, ahead, split, build, asked.device, training)
     if on_start is not None:
         on_start(split, config, name)
@@ -191,6 +193,7 @@ def train(
     image_size: ImageSize = None,
     pretrained: bool = False,
     weights: OutPath = None,
+    freeze: str | None = None,
     graph: bool = True,
     on_start: Callable[[Split, TrainConfig, str], None] | None = None,
     on_epoch: OnEpoch | None = None,
@@ -215,6 +218,7 @@ def train(
         resume,
         pretrained=pretrained,
         weights=weights,
+        freeze=freeze,
         settings=settings,
         on_note=on_note,
     )
@@ -222,7 +226,7 @@ def train(
     config = train_settings(asked, settings)
     loaded = policy if isinstance(policy, Policy) else Policy.load(policy)
     asked, whole, base = asked.load(config.base, settings, seed=seed)
-    config = asked.usual(config, settings)
+    config = asked.usual(config, settings, len(whole.train))
     split, unseen = split_for_scoring(whole, seed)
     if not isinstance(policy, Policy):
         loaded = Policy.load(baselines.name_for_data(policy, split.name, split.image_size))
@@ -288,6 +292,7 @@ def compare(
     resume: bool = False,
     pretrained: bool = False,
     weights: OutPath = None,
+    freeze: str | None = None,
     graph: bool = True,
     at_once: int | None = None,
     on_start: Callable[[Split, str, int], None] | None = None,
@@ -318,6 +323,7 @@ def compare(
         resume,
         pretrained=pretrained,
         weights=weights,
+        freeze=freeze,
         settings=settings,
         on_note=on_note,
     )
@@ -333,7 +339,7 @@ def compare(
         raise ValueError("under torchrun the processes meet in the run directory: give `out`")
     # Everyone is scored on the same images, whatever the seed of the training.
     asked, whole, base = asked.load(config.base, settings, seed=0)
-    config = replace(asked.usual(config, settings), base=base)
+    config = replace(asked.usual(config, settings, len(whole.train)), base=base)
     split, _ = split_for_scoring(whole, seed=0)
     # A network that cannot be built, or gives no logits, is a mistake to find before any training.
     replace(asked, seed=numbers[0], model=copy.deepcopy(asked.model)).network(split)

@@ -232,17 +232,16 @@ ADAMW: dict[str, Any] = {"lr": 5e-4, "weight_decay": 0.05}
 FINE_TUNING: dict[str, Any] = {
     "least_epochs": 10,
     "least_steps": 300,
-    "batch_size": 64,
     "lr": 0.005,
     "warmup_epochs": 1,
     "weight_decay": 1e-4,
     "label_smoothing": 0.1,
 }
+SMALLEST_TUNING_BATCH, LARGEST_TUNING_BATCH = 16, 64
 FINE_TUNING_ADAMW: dict[str, Any] = {**FINE_TUNING, "lr": 1e-4, "weight_decay": 0.05}
 SEARCH_FINE_TUNING: dict[str, Any] = {
     "least_epochs": 5,
     "least_steps": 100,
-    "batch_size": 64,
     "lr": 0.01,
     "weight_decay": 1e-4,
 }

@@ -22,8 +22,10 @@ from dada.config import (
     ADAMW,
     FINE_TUNING,
     FINE_TUNING_ADAMW,
+    LARGEST_TUNING_BATCH,
     LOOKAHEAD,
     SEARCH_FINE_TUNING,
+    SMALLEST_TUNING_BATCH,
     VERIFY,
     Base,
     LookaheadConfig,
@@ -36,7 +38,7 @@ from dada.config import (
 )
 from dada.data import Split, load_with_base
 from dada.engine import Ranks, fitting, out_of_memory_named, resolve_device
-from dada.models.weights import Published, Tell, Weights, from_file, published
+from dada.models.weights import FREEZE, Published, Tell, Weights, from_file, published
 from dada.policy.space import SearchSpace
 from dada.recipes import Recipe
 from dada.runlog import RunLog, check_run_path
@@ -62,6 +64,7 @@ class Preparation:
     resume: bool
     start: Weights | Published | None = None  # trained weights; published ones are not read yet
     base_changes: Mapping[str, Any] = field(default_factory=dict)  # crop, flip and scale
+    freeze: str = "norm"  # what of a trained network does not learn
     tell: Tell
 
     def load(
@@ -82,11 +85,14 @@ class Preparation:
         asked, size = self._with_network(split)
         may_resize = self.image_size is None and not isinstance(self.data, Split)
         if may_resize and size != split.image_size:
+            square = size[0] == size[1]
+            asked = replace(asked, image_size=size[0] if square else size)  # to be repeated
             split, found = read(size)
         if isinstance(asked.start, Published):
             asked = replace(asked, start=asked.start.read(self.tell))
-        if asked.weights is not None:
-            split = replace(split, normalisation=asked.weights.normalisation(split.channels))
+        if (weights := asked.weights) is not None:
+            asked = replace(asked, start=replace(weights, freeze=self.freeze))
+            split = replace(split, normalisation=weights.normalisation(split.channels))
         return asked, split, replace(found, **self.base_changes)
 
     @property
@@ -122,9 +128,11 @@ class Preparation:
             self.tell(models.fit_weights(network, self.weights, self.model_name(split)))
         return network
 
-    def usual(self, config: Config, settings: Mapping[str, Any]) -> Config:
-        """Other settings where the network was trained before, or for another optimiser; those
-        that the user gave stay."""
+    def usual(self, config: Config, settings: Mapping[str, Any], images: int) -> Config:
+        """Other settings where the network was trained before, or for another optimiser.
+
+        Those that the user gave stay. Few images make small batches, for fine-tuning has few steps.
+        """
         if self.recipe is not None:
             return config
         if isinstance(config, SearchConfig):
@@ -133,6 +141,9 @@ class Preparation:
             other = ADAMW if self.weights is None else FINE_TUNING_ADAMW
         else:
             other = {} if self.weights is None else FINE_TUNING
+        if self.weights is not None:
+            batch = min(LARGEST_TUNING_BATCH, max(SMALLEST_TUNING_BATCH, images // 16))
+            other = {**other, "batch_size": batch}
         mine = {name: value for name, value in other.items() if settings.get(name) is None}
         return replace(config, **mine)
 
@@ -155,6 +166,7 @@ class Preparation:
             return {}
         mean, std = split.normalisation or (None, None)
         held = {"source": self.weights.source, "digest": self.weights.digest}
+        held["freeze"] = self.weights.freeze
         return {"weights": held | {"mean": mean, "std": std}}
 
     def open_run(self, ranks: Ranks, facts: Mapping[str, Any]) -> RunLog | None:
@@ -183,6 +195,7 @@ def prepare(
     *,
     pretrained: bool = False,
     weights: OutPath = None,
+    freeze: str | None = None,
     settings: MutableMapping[str, Any],
     on_note: Tell | None = None,
 ) -> Preparation:
@@ -198,6 +211,8 @@ def prepare(
     kind = "search" if command == "search" else "train"
     chosen = None if recipe is None else recipes.named(recipe, wants=kind)
     model, start = _starting_point(model or (chosen.model if chosen else None), pretrained, weights)
+    if freeze is not None and freeze not in FREEZE:
+        raise ValueError(f"`freeze` should be one of {', '.join(FREEZE)}, got {freeze!r}")
     base = {name: settings.pop(name, None) for name in ("crop", "flip", "scale")}
     if settings.get("base") is not None:
         settings["base"] = base_named(settings["base"])
@@ -209,6 +224,7 @@ def prepare(
         model=model,
         start=start,
         base_changes=base,
+        freeze=freeze or "norm",
         tell=on_note or _to_stderr,
         recipe=chosen,
         seed=seed,

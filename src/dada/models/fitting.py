@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from dada.models.weights import Weights
 
@@ -47,7 +48,30 @@ def fit_weights(model: nn.Module, weights: Weights, name: str) -> str:
             raise _another(weights, name, f"{key} {_versus(theirs, mine)}")
     notes += _named_rest(own, tensors, taken, head, weights, name)
     model.load_state_dict(taken, strict=False)
+    _freeze(model, weights.freeze, head)
     return "; ".join([f"weights {weights.source}", *dict.fromkeys(notes)])
+
+
+def _freeze(model: nn.Module, what: str, head: str | None) -> None:
+    """`norm`: BatchNorm goes on with the statistics it has; `backbone`: only the head learns."""
+    if what == "none":
+        return
+    for layer in model.modules():
+        if isinstance(layer, _BatchNorm):
+            layer.keeps_statistics = True  # type: ignore[assignment]
+    if what == "backbone":
+        if head is None:
+            raise ValueError("`freeze='backbone'`: no head is found in this network to train")
+        for name, weight in model.named_parameters():
+            weight.requires_grad_(name.startswith(f"{head}."))
+
+
+def set_training(model: nn.Module) -> None:
+    """Training mode, except for layers that keep their statistics."""
+    model.train()
+    for layer in model.modules():
+        if getattr(layer, "keeps_statistics", False):
+            layer.eval()
 
 
 def _quiet(fresh: Tensor) -> Tensor:

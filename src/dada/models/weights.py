@@ -28,6 +28,7 @@ Tell = Callable[[str], None]
 ALIASES = {"resnet50": "torchvision:resnet50"}
 ABOUT, OWN_WEIGHTS = "model.json", "model.safetensors"  # what `dada train` leaves behind
 SECONDS_TO_ANSWER = 10
+FREEZE = ("none", "norm", "backbone")
 INSIDE = ("state_dict", "model_ema", "model")  # under which trainers keep the weights in a file
 
 
@@ -39,6 +40,7 @@ class Weights:
     tensors: Mapping[str, Tensor]
     mean: tuple[float, ...] | None = None  # of normalising, in 0..1; None: nobody knows
     std: tuple[float, ...] | None = None
+    freeze: str = "norm"  # what does not learn: one of FREEZE
 
     def normalisation(self, channels: int) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
         """For images of so many channels: grey ones get the mean of the three."""

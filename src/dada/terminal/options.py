@@ -46,6 +46,9 @@ class RunOptions:
     weights: Annotated[
         Path | None, _option("Start from weights in a file, or from a run of dada train.")
     ] = None
+    freeze: Annotated[
+        str | None, _option("Of such a network: norm (default), backbone or none does not learn.")
+    ] = None
     recipe: Annotated[
         str | None, _option("The paper's settings by name, e.g. cifar10_wrn40_2.")
     ] = None

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from dada.config import SearchConfig, TrainConfig
 from dada.data import Batch, Part, Split, batches, resized_crops
 from dada.engine import Lane, Precision, Ranks, channels_last, generator_on
+from dada.models import set_training
 from dada.policy import Policy
 from dada.policy.augment import Normalise, PolicyTables
 from dada.policy.space import SPACES
@@ -93,7 +94,8 @@ class TrainState(RunState):
         super().__init__(split, config, seed, device, ranks)
         with self.lane:
             self.normalise = Normalise(*split.mean_std()).to(device)
-            self.model = channels_last(model.to(device), device).train()
+            self.model = channels_last(model.to(device), device)
+            set_training(self.model)
             if ranks.world > 1:  # a network of a user's own may begin elsewhere in every process
                 mine = {name: tensor.cpu() for name, tensor in self.model.state_dict().items()}
                 self.model.load_state_dict(ranks.same(mine))
@@ -125,7 +127,7 @@ class TrainState(RunState):
         self.lane.reseed(seed)
         with self.lane:
             self.model.load_state_dict(model.state_dict())
-            self.model.train()
+            set_training(self.model)
             if self.average is not None:
                 self.average.load_state_dict(self.model.state_dict())
             self.tables.replace_(PolicyTables.of(policy, self.space, self.device))

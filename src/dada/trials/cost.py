@@ -113,7 +113,7 @@ def forward_work(model: nn.Module, shape: tuple[int, ...]) -> Work:
 
     hooks = [layer.register_forward_hook(count) for layer in model.modules() if _counts(layer)]
     where = next((weight.device for weight in model.parameters()), torch.device("cpu"))
-    was_training = model.training
+    modes = [(layer, layer.training) for layer in model.modules()]
     model.eval()
     try:
         with torch.no_grad():
@@ -121,7 +121,8 @@ def forward_work(model: nn.Module, shape: tuple[int, ...]) -> Work:
     finally:
         for hook in hooks:
             hook.remove()
-        model.train(was_training)
+        for layer, training in modes:
+            layer.training = training
     return Work(layers=tuple(layers))
 
 

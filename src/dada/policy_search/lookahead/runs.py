@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from dada.config import FROM_SCRATCH, Base, LookaheadConfig, TrainConfig
 from dada.data import Split
 from dada.engine import ALONE, Ranks
+from dada.models import set_training
 from dada.policy import Policy, baselines
 from dada.policy.space import SearchSpace
 from dada.policy_search.job import SearchJob
@@ -77,7 +78,7 @@ def _branches(run: BranchedRun, steps_of_all: int) -> Turns[dict[str, Scores]]:
     scores = {}
     for name, arm in run.arms.items():
         state.restore(middle)
-        state.model.train()
+        set_training(state.model)
         slot.switch_policy(arm)
         for rates_S in rates_ES[run.shared_epochs :]:
             yield from slot.epoch(rates_S, steps_of_all)
