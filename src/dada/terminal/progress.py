@@ -46,7 +46,7 @@ class RunProgress:
         self.console.print(line, highlight=False, markup=False)
 
     def note(self, line: str) -> None:
-        self.say(f"note    {line}")
+        self.console.print(f"note    {line}", highlight=False, markup=False, soft_wrap=True)
 
     def begin(self, split: Split, command: str, settings: str) -> None:
         lines = [("data", split.summary()), *(("note", note) for note in split.notes)]

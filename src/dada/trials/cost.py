@@ -74,9 +74,11 @@ class Speed:
         return self.launch + max(layer.operations * batch / rate, moved)
 
 
-# cpu: one core (AVX2), `small` on 8-pixel grey to 128-pixel colour and wrn40_2 at 32 pixels: 15 to
-#      30 operations a nanosecond below 64 pixels, 44 for wrn40_2; 12 ms a step whatever the size.
-# cuda: H200, bf16, the step recorded as a CUDA graph.
+# cpu: one core (AVX2). Networks of dense convolutions by `whole`: `small` on 8-pixel grey to
+#      128-pixel colour makes 15 to 30 operations a nanosecond below 64 pixels, wrn40_2 44; 12 ms a
+#      step whatever the size. Depthwise networks are bound by memory.
+# cuda: H200, bf16, the step recorded as a CUDA graph: fitted to benchmarks/results/train.json. A
+#      step besides takes 2.3 ms alone, about 1.2 where three small networks share the card.
 SPEEDS = {
     "cpu": Speed(
         operations=6e10,
@@ -89,11 +91,11 @@ SPEEDS = {
         whole=3e10,
     ),
     "cuda": Speed(
-        operations=2.5e14,
-        grouped=1e13,
+        operations=5.5e14,
+        grouped=1.5e13,
         numbers=1.2e12,
-        launch=3e-6,
-        step=0.001,
+        launch=1.8e-6,
+        step=0.0012,
         start=0.5,
         decode=0.0005,
     ),
