@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 import pickle
+import re
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
@@ -177,12 +178,16 @@ class Published:
 
                 return Path(hf_hub_download(self.hub, OWN_WEIGHTS))
             self._place.parent.mkdir(parents=True, exist_ok=True)
-            torch.hub.download_url_to_file(self.address, str(self._place), progress=False)
+            # torchvision's file names end with the beginning of their sha256.
+            named = re.search(r"-([0-9a-f]{8,})\.", self._place.name)
+            torch.hub.download_url_to_file(
+                self.address, str(self._place), named[1] if named else None, progress=False
+            )
         except urllib.error.HTTPError as error:
             raise ValueError(
                 f"weights of {self.name}: {self.address} answered {error.code}; {advice}"
             ) from None
-        except OSError as error:
+        except (OSError, RuntimeError) as error:  # the second of a file that came damaged
             reason = getattr(error, "reason", None) or error
             raise ValueError(
                 f"weights of {self.name}: no connection to {self.address} ({reason}); {advice}"
