@@ -721,6 +721,9 @@ def test_the_command_repeats_weights_and_base():
             "--batch-size 16 --base photo", "--base photo --batch-size 16"
         )
         assert "--lr" not in command, "the usual one of fine-tuning"
+        assert "--freeze" not in command
+        facts["weights"]["freeze"] = "backbone"
+        assert "--freeze backbone" in search_command(facts | {"search": asdict(fine_tuning)}, "x")
     own = replace(fine_tuning, base=Base(scale=0.5))
     call = search_command(asked | {"search": asdict(own)}, "runs/x")
     assert "Base(" in call and "scale=0.5" in call and "from dada.config import Base" in call

@@ -46,6 +46,7 @@ ASKED = {
     "verify_budget": "--verify-budget",
     "pretrained": "--pretrained",
     "weights": "--weights",
+    "freeze": "--freeze",
 }
 """What else a search was asked, as `config.toml` names it, and the option for it."""
 
@@ -90,7 +91,10 @@ def changed_settings(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def _asked(config: Mapping[str, Any]) -> dict[str, Any]:
     asked = {name: config[name] for name in ASKED if config.get(name) is not None}
-    if source := mapping(asked.pop("weights", None)).get("source"):
+    weights = mapping(asked.pop("weights", None))
+    if source := weights.get("source"):
+        if weights.get("freeze", "norm") != "norm":
+            asked["freeze"] = weights["freeze"]
         published = str(source).startswith("https://")
         asked |= {"pretrained": True} if published else {"weights": str(source)}
     if str(config.get("device", "cpu")) != "cpu":
