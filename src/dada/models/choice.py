@@ -69,7 +69,9 @@ def default_network(
             at = f" at {side} pixels" if side is not None and min(image_size) > side else ""
             why = f"{name}{at}, whose pretrained weights are on this machine"
             return Choice(name=name, pretrained=True, side=side, why=why)
-    tip = "a pretrained network does better: --model timm:tf_efficientnet_lite0 --pretrained"
+    tip = (
+        "a pretrained network usually does better: --model timm:tf_efficientnet_lite0 --pretrained"
+    )
     if cpu:
         return Choice(name=usual, why=f"{usual} from scratch; {tip}")
     if images >= MANY_IMAGES:
