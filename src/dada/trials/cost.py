@@ -77,8 +77,10 @@ class Speed:
 # cpu: one core (AVX2). Networks of dense convolutions by `whole`: `small` on 8-pixel grey to
 #      128-pixel colour makes 15 to 30 operations a nanosecond below 64 pixels, wrn40_2 44; 12 ms a
 #      step whatever the size. Depthwise networks are bound by memory.
-# cuda: H200, bf16, the step recorded as a CUDA graph: fitted to benchmarks/results/train.json. A
-#      step besides takes 2.3 ms alone, about 1.2 where three small networks share the card.
+# cuda: H200, bf16, the step recorded as a CUDA graph. Fitted to the four rows of
+#      benchmarks/results/train.json and to 6 ms for efficientnet_lite0 at 144 pixels and batch 64.
+#      The fit wants 2.3 ms besides; 1.2 leaves wrn40_2 at batch 128 at the 3.0 ms a step that it
+#      takes where three share the card (alone 4.1), so budgets buy as many trainings as before.
 SPEEDS = {
     "cpu": Speed(
         operations=6e10,
