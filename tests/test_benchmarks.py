@@ -11,12 +11,15 @@ import shutil
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
+
+from dada.trials.cost import Layer, Work
 
 ROOT = Path(__file__).parents[1]
 BENCHMARKS = ROOT / "benchmarks"
@@ -48,6 +51,25 @@ def test_a_script_can_be_imported(script: Path, load: Callable[[str], ModuleType
     assert Path(str(module.__file__)) == script
     usage = re.search(r"python (benchmarks/\S+\.py)", module.__doc__ or "")
     assert usage is None or ROOT / usage[1] == script
+
+
+def test_costs_are_fitted_to_what_was_measured(load: Callable[[str], ModuleType]) -> None:
+    """Networks of one kind of layer each, timed by other constants: those are found again."""
+    costs = load("speed/costs.py")
+    usual = costs.SPEEDS["cuda"]
+    hidden = replace(usual, operations=2e14, grouped=5e12, numbers=2e12)
+    layers = (
+        Layer(operations=1e10, moved=1e5),
+        Layer(operations=1e8, moved=1e5, grouped=True),
+        Layer(moved=1e8),
+    )
+    works = [Work(layers=(layer,) * count) for layer in layers for count in (10, 100)]
+    rows = [(work, 64, costs.nominal(hidden, work, 64)) for work in works]
+    found = costs.fitted(usual, rows)
+    for work, batch, took in rows:
+        assert costs.nominal(found, work, batch) == pytest.approx(took, rel=0.1)
+    assert found.operations == pytest.approx(2e14, rel=0.1)
+    assert found.numbers == pytest.approx(2e12, rel=0.1)
 
 
 # --- pages --------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import nn
 
-from dada.training.optimisers import SGD, Adam
+from dada.training.optimisers import SGD, Adam, AdamW
 
 
 def network() -> nn.Module:
@@ -79,25 +79,50 @@ def test_adam_is_torchs():
         same(mine, theirs, 1e-6)
 
 
+@pytest.mark.parametrize("where", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_adamw_is_torchs_with_decay_on_matrices_only(where):
+    mine, theirs = network().to(where), network().to(where)
+    ours = AdamW(mine.parameters(), weight_decay=0.1)
+    matrices = [weight for weight in theirs.parameters() if weight.dim() > 1]
+    others = [weight for weight in theirs.parameters() if weight.dim() <= 1]
+    groups = [{"params": matrices, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}]
+    reference = torch.optim.AdamW(groups, lr=0.01)
+    for seed, lr in enumerate((0.01, 0.02, 0.005, 0.01)):
+        ours.zero_grad()
+        reference.zero_grad()
+        slope(mine, seed)
+        slope(theirs, seed)
+        ours.step(torch.tensor(lr, device=where))
+        for group in reference.param_groups:
+            group["lr"] = lr
+        reference.step()
+        same(mine, theirs, 1e-6)
+    ours.reset()
+    assert all(float(each.abs().sum()) == 0 for each in (*ours.mean, *ours.square, *ours.steps))
+
+
 def test_what_has_no_gradient_stays():
     model = network()
     before = copy.deepcopy(model)
     SGD(model.parameters(), momentum=0.9, weight_decay=0.1).step(torch.tensor(0.1))
     Adam(model.parameters(), lr=0.1, betas=(0.5, 0.999)).step()
+    AdamW(model.parameters(), weight_decay=0.1).step(torch.tensor(0.1))
     same(model, before, 0.0)
 
 
-@pytest.mark.parametrize("kind", ["sgd", "adam"])
+@pytest.mark.parametrize("kind", ["sgd", "adam", "adamw"])
 def test_a_restored_optimiser_goes_on_as_if_never_stopped(kind):
     def make(model: nn.Module):
         if kind == "sgd":
             return SGD(model.parameters(), momentum=0.9, weight_decay=1e-3)
+        if kind == "adamw":
+            return AdamW(model.parameters(), weight_decay=0.05)
         return Adam(model.parameters(), lr=0.01, betas=(0.5, 0.999))
 
     def step(model: nn.Module, optimiser, seed: int) -> None:
         model.zero_grad()
         slope(model, seed)
-        optimiser.step(*([torch.tensor(0.1)] if kind == "sgd" else []))
+        optimiser.step(*([] if kind == "adam" else [torch.tensor(0.1)]))
 
     model = network()
     optimiser = make(model)

@@ -24,7 +24,14 @@ from PIL import Image
 
 import dada
 from dada import recipes
-from dada.config import Base, SearchConfig, search_config
+from dada.config import (
+    NAMED_BASES,
+    PRESETS,
+    SEARCH_FINE_TUNING,
+    Base,
+    SearchConfig,
+    search_config,
+)
 from dada.data import Split, load
 from dada.policy import Policy, PolicyOp, SubPolicy
 from dada.policy.space import SPACES
@@ -697,3 +704,26 @@ def test_the_command_repeats_what_else_was_asked():
     sides = asked | {"image_size": [8, 12], "val_source": "other", "search": recipe}
     call = search_command(sides, "runs/x")
     assert "image_size=[8, 12]" in call and "val_data='other'" in call
+
+
+def test_the_command_repeats_weights_and_base():
+    fine_tuning = replace(
+        PRESETS["dada"], **SEARCH_FINE_TUNING, batch_size=16, base=NAMED_BASES["photo"]
+    )
+    asked = {"command": "search", "data": "photos", "source": "photos", "model": "timm:resnet18"}
+    for source, words in (
+        ("nets/my net.safetensors", "--weights 'nets/my net.safetensors'"),
+        ("https://example.org/model.safetensors", "--pretrained"),
+    ):
+        facts = asked | {"weights": {"source": source, "mean": [0.5]}}
+        command = search_command(facts | {"search": asdict(fine_tuning)}, "runs/x")
+        assert words in command and "--base photo --batch-size 16" in command.replace(
+            "--batch-size 16 --base photo", "--base photo --batch-size 16"
+        )
+        assert "--lr" not in command, "the usual one of fine-tuning"
+        assert "--freeze" not in command
+        facts["weights"]["freeze"] = "backbone"
+        assert "--freeze backbone" in search_command(facts | {"search": asdict(fine_tuning)}, "x")
+    own = replace(fine_tuning, base=Base(scale=0.5))
+    call = search_command(asked | {"search": asdict(own)}, "runs/x")
+    assert "Base(" in call and "scale=0.5" in call and "from dada.config import Base" in call

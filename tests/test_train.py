@@ -38,6 +38,7 @@ from dada.training.base import (
     PRINCIPAL_DEVIATIONS,
     change_lighting,
     jitter_colours,
+    zoom,
 )
 from dada.training.epochs import learning_rates_T
 from dada.training.state import TrainState
@@ -322,6 +323,60 @@ def photos(tmp_path_factory) -> Path:
         file.parent.mkdir(exist_ok=True)
         Image.fromarray(pixels).save(file, quality=95)
     return folder
+
+
+def test_a_zoom_shows_a_part_of_the_image_in_its_proportions():
+    """A ramp along x and one along y say where each edge of the part was."""
+    ramp = torch.linspace(0, 255, 64).round()
+    image = torch.stack([ramp.expand(64, 64), ramp.expand(64, 64).T, torch.full((64, 64), 9.0)])
+    images = image.to(torch.uint8).repeat(200, 1, 1, 1)
+    seen = zoom(images, 0.35, torch.Generator().manual_seed(0))
+    assert seen.dtype == torch.uint8 and seen.shape == images.shape
+    assert (seen[:, 2] == 9).all(), "what is flat stays flat"
+    # A part of width w spans w of the ramp, less a pixel.
+    width = (seen[:, 0, 32, -1].float() - seen[:, 0, 32, 0]) / 255 * 63 / 64 + 1 / 64
+    height = (seen[:, 1, -1, 32].float() - seen[:, 1, 0, 32]) / 255 * 63 / 64 + 1 / 64
+    area = width * height
+    # Less than 0.35 only where a side was made to fit.
+    assert float(area.min()) > 0.3 and float(area.max()) > 0.9
+    assert 0.6 < float(area.mean()) < 0.72
+    assert ((width / height).log().abs() < 0.35).all()
+    again = zoom(images, 0.35, torch.Generator().manual_seed(0))
+    assert torch.equal(seen, again)
+
+
+def test_bases_have_names_and_single_changes():
+    """By name, as a value, and with parts of it changed: the same settings in the end."""
+    for given, expected in (
+        ({"base": "photo"}, Base(scale=0.35, flip=True)),
+        ({"base": "photo", "scale": 0.5, "flip": False}, Base(scale=0.5)),
+        ({"base": "cifar", "crop": 2}, Base(crop=2, flip=True)),
+        ({"flip": True}, Base(flip=True)),
+        ({"base": "none"}, Base()),
+    ):
+        seen = list[TrainConfig]()
+        quick_train(epochs=1, on_start=lambda *started, seen=seen: seen.append(started[1]), **given)
+        assert seen[0].base == expected, given
+    with pytest.raises(ValueError, match="one of photo, cifar, none"):
+        quick_train(base="imagenet")
+    with pytest.raises(ValueError, match="both cut"):
+        quick_train(base="photo", crop=3)
+    with pytest.raises(ValueError, match="`scale` should lie in"):
+        quick_train(scale=0)
+
+
+def test_adamw_trains_and_brings_its_own_rate(tmp_path):
+    seen = []
+    trained = quick_train(
+        optimizer="adamw",
+        epochs=8,
+        ema=0.9,
+        on_start=lambda split, config, model: seen.append(config),
+    )
+    assert (seen[0].lr, seen[0].weight_decay) == (5e-4, 0.05)
+    assert trained.history[-1]["loss"] < 0.8 * trained.history[0]["loss"]
+    with pytest.raises(ValueError, match="`optimizer` should be one of sgd, adamw"):
+        quick_train(optimizer="lion")
 
 
 def test_resized_crops_are_cut_from_the_files(photos):

@@ -45,6 +45,7 @@ from dada.config import (
 )
 from dada.data import Split, split_for_scoring, split_off_validation
 from dada.engine import joined, out_of_memory_named, several_processes
+from dada.models.weights import Tell
 from dada.policy import Policy, baselines
 from dada.policy_search import SearchJob, find_policy
 from dada.policy_search.lookahead import OnRun, with_fewer_steps
@@ -75,11 +76,15 @@ def search(
     resume: bool = False,
     device: str = "auto",
     image_size: ImageSize = None,
+    pretrained: bool = False,
+    weights: OutPath = None,
+    freeze: str | None = None,
     graph: bool = True,
     on_start: Callable[[Split, SearchConfig, str], None] | None = None,
     on_epoch: OnEpoch | None = None,
     on_lookahead: OnRun | None = None,
     on_training: OnTraining | None = None,
+    on_note: Tell | None = None,
     **settings: Any,
 ) -> Result:
     """Learn an augmentation policy for a data set.
@@ -94,13 +99,28 @@ def search(
     `result.policy.provenance["verification"]` says what was seen. Both also take their
     settings as a value, a `LookaheadConfig` or a `VerifyConfig`.
     """
-    asked = prepare("search", train_data, model, recipe, seed, device, image_size, out, resume)
+    asked = prepare(
+        "search",
+        train_data,
+        model,
+        recipe,
+        seed,
+        device,
+        image_size,
+        out,
+        resume,
+        pretrained=pretrained,
+        weights=weights,
+        freeze=freeze,
+        settings=settings,
+        on_note=on_note,
+    )
     auto = wants_auto(settings)
     config = search_settings(asked, preset, lookahead, settings)
     ahead = lookahead_settings(asked, config, lookahead)
     verification = verify_settings(asked, config, verify, verify_budget)
-    split, base = asked.load(config.base, settings, val_data=val_data, seed=seed)
-    config = replace(config, base=base)
+    asked, split, base = asked.load(config.base, settings, val_data=val_data, seed=seed)
+    config = replace(asked.usual(config, settings, len(split.train)), base=base)
     if asked.recipe is not None:
         split = reduced(split, asked.recipe, seed)
     undivided = split if split.val is None else None
@@ -114,8 +134,10 @@ def search(
     # The search trains the network it is given; what comes after it begins with new ones, or with
     # copies of the user's own as it was given.
     pristine = copy.deepcopy(network) if isinstance(asked.model, nn.Module) else name
-    build = models.untrained(pristine, split.num_classes, split.channels, split.image_size)
-    config = with_fewer_steps(config, ahead, split, build, asked.device)
+    shape = split.num_classes, split.channels, split.image_size
+    build = models.untrained(pristine, *shape, asked.weights)
+    training = asked.usual(TrainConfig(), {}, len(split.train))
+    config = with_fewer_steps(config, ahead, split, build, asked.device, training)
     if on_start is not None:
         on_start(split, config, name)
     facts = asked.facts(split) | {
@@ -143,6 +165,7 @@ def search(
             undivided=undivided,
             network=network,
             build=build,
+            training=training,
             model_name=name,
             config=config,
             lookahead=ahead,
@@ -177,9 +200,13 @@ def train(
     resume: bool = False,
     device: str = "auto",
     image_size: ImageSize = None,
+    pretrained: bool = False,
+    weights: OutPath = None,
+    freeze: str | None = None,
     graph: bool = True,
     on_start: Callable[[Split, TrainConfig, str], None] | None = None,
     on_epoch: OnEpoch | None = None,
+    on_note: Tell | None = None,
     **settings: Any,
 ) -> Trained:
     """Train a network under a policy, and score it on images it has not seen.
@@ -188,11 +215,27 @@ def train(
     is set aside. `settings` are those of `TrainConfig`, over the defaults or over those of a recipe
     of the paper.
     """
-    asked = prepare("train", data, model, recipe, seed, device, image_size, out, resume)
+    asked = prepare(
+        "train",
+        data,
+        model,
+        recipe,
+        seed,
+        device,
+        image_size,
+        out,
+        resume,
+        pretrained=pretrained,
+        weights=weights,
+        freeze=freeze,
+        settings=settings,
+        on_note=on_note,
+    )
     auto = wants_auto(settings)
     config = train_settings(asked, settings)
     loaded = policy if isinstance(policy, Policy) else Policy.load(policy)
-    whole, base = asked.load(config.base, settings, seed=seed)
+    asked, whole, base = asked.load(config.base, settings, seed=seed)
+    config = asked.usual(config, settings, len(whole.train))
     split, unseen = split_for_scoring(whole, seed)
     if not isinstance(policy, Policy):
         loaded = Policy.load(baselines.name_for_data(policy, split.name, split.image_size))
@@ -259,10 +302,14 @@ def compare(
     image_size: ImageSize = None,
     out: OutPath = None,
     resume: bool = False,
+    pretrained: bool = False,
+    weights: OutPath = None,
+    freeze: str | None = None,
     graph: bool = True,
     at_once: int | None = None,
     on_start: Callable[[Split, str, int], None] | None = None,
     on_trial: OnTrial | None = None,
+    on_note: Tell | None = None,
     **settings: Any,
 ) -> Comparison:
     """Train one network for every policy and seed, and say which policy is better.
@@ -276,7 +323,22 @@ def compare(
     `at_once` trainings run side by side; None lets the program decide. More than one on a CPU means
     new processes, so a script has to keep its own calls under `if __name__ == "__main__":`.
     """
-    asked = prepare("compare", data, model, recipe, 0, device, image_size, out, resume)
+    asked = prepare(
+        "compare",
+        data,
+        model,
+        recipe,
+        0,
+        device,
+        image_size,
+        out,
+        resume,
+        pretrained=pretrained,
+        weights=weights,
+        freeze=freeze,
+        settings=settings,
+        on_note=on_note,
+    )
     numbers = seeds_of(seeds)
     if metric not in METRICS:
         raise ValueError(f"`metric` should be one of {', '.join(METRICS)}, got {metric!r}")
@@ -288,14 +350,16 @@ def compare(
     if out is None and several_processes():
         raise ValueError("under torchrun the processes meet in the run directory: give `out`")
     # Everyone is scored on the same images, whatever the seed of the training.
-    whole, base = asked.load(config.base, settings, seed=0)
-    config = replace(config, base=base)
+    asked, whole, base = asked.load(config.base, settings, seed=0)
+    config = replace(asked.usual(config, settings, len(whole.train)), base=base)
     split, _ = split_for_scoring(whole, seed=0)
     # A network that cannot be built, or gives no logits, is a mistake to find before any training.
     replace(asked, seed=numbers[0], model=copy.deepcopy(asked.model)).network(split)
     name = asked.model_name(split)
     network = asked.model if isinstance(asked.model, nn.Module) else name
-    setting = Setting(split=split, model=network, device=asked.device, graph=graph)
+    setting = Setting(
+        split=split, model=network, weights=asked.weights, device=asked.device, graph=graph
+    )
     trials = trials_of(named, config, numbers, split)
     if auto:
         job = setting.job(trials[0])

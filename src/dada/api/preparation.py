@@ -8,9 +8,10 @@ minutes.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,13 +20,20 @@ from torch import nn
 
 from dada import models, recipes
 from dada.config import (
+    ADAMW,
+    FINE_TUNING,
+    FINE_TUNING_ADAMW,
+    LARGEST_TUNING_BATCH,
     LOOKAHEAD,
+    SEARCH_FINE_TUNING,
+    SMALLEST_TUNING_BATCH,
     VERIFY,
     Base,
     LookaheadConfig,
     SearchConfig,
     TrainConfig,
     VerifyConfig,
+    base_named,
     changed,
     search_config,
 )
@@ -38,6 +46,7 @@ from dada.engine import (
     resolve_device,
     several_processes,
 )
+from dada.models.weights import FREEZE, Published, Tell, Weights, from_file, published
 from dada.policy.space import SearchSpace
 from dada.recipes import Recipe
 from dada.runlog import RunLog, check_run_path
@@ -61,18 +70,54 @@ class Preparation:
     image_size: ImageSize
     out: OutPath
     resume: bool
+    start: Weights | Published | None = None  # trained weights; published ones are not read yet
+    base_changes: Mapping[str, Any] = field(default_factory=dict)  # crop, flip and scale
+    freeze: str = "norm"  # what of a trained network does not learn
+    tell: Tell
 
     def load(
         self, base: Base, settings: Mapping[str, Any], *, val_data: Any = None, seed: int
-    ) -> tuple[Split, Base]:
-        """The data, and what is done to every image of it.
+    ) -> tuple[Preparation, Split, Base]:
+        """The data, what is done to every image of it, and what was asked, with a network chosen.
 
-        That is `base` where a recipe or the user said so, else what suits the data set.
+        Every image gets `base` where a recipe or the user said so, else what suits the data set.
         """
         wanted = None if self.recipe is None and settings.get("base") is None else base
-        return load_with_base(
-            self.data, wanted, val_data=val_data, image_size=self.image_size, seed=seed
-        )
+
+        def read(image_size: ImageSize) -> tuple[Split, Base]:
+            return load_with_base(
+                self.data, wanted, val_data=val_data, image_size=image_size, seed=seed
+            )
+
+        split, found = read(self.image_size)
+        asked, size = self._with_network(split)
+        may_resize = self.image_size is None and not isinstance(self.data, Split)
+        if may_resize and size != split.image_size:
+            square = size[0] == size[1]
+            asked = replace(asked, image_size=size[0] if square else size)  # to be repeated
+            split, found = read(size)
+        if isinstance(asked.start, Published):
+            asked = replace(asked, start=asked.start.read(self.tell))
+        if (weights := asked.weights) is not None:
+            asked = replace(asked, start=replace(weights, freeze=self.freeze))
+            split = replace(split, normalisation=weights.normalisation(split.channels))
+        return asked, split, replace(found, **self.base_changes)
+
+    @property
+    def weights(self) -> Weights | None:
+        """To start from, once they have been read."""
+        return self.start if isinstance(self.start, Weights) else None
+
+    def _with_network(self, split: Split) -> tuple[Preparation, tuple[int, int]]:
+        """With a network for a user who named none, and the image size that suits it."""
+        if self.model is not None:
+            return self, split.image_size
+        choice = models.default_network(self.device.type, split.image_size, len(split.train))
+        if choice.why is not None:
+            self.tell(f"network: {choice.why}")
+        start = published(choice.name) if choice.pretrained else None
+        asked = replace(self, model=choice.name, start=start)
+        return asked, choice.image_size(split.image_size)
 
     def model_name(self, split: Split) -> str:
         if isinstance(self.model, nn.Module):
@@ -86,7 +131,29 @@ class Preparation:
             example = torch.zeros(2, split.channels, *split.image_size, device=self.device)
             models.check_logits(self.model.to(self.device), example, split.num_classes)
             return self.model
-        return models.build(self.model_name(split), *shape, seed=self.seed)
+        network = models.build(self.model_name(split), *shape, seed=self.seed)
+        if self.weights is not None:
+            self.tell(models.fit_weights(network, self.weights, self.model_name(split)))
+        return network
+
+    def usual(self, config: Config, settings: Mapping[str, Any], images: int) -> Config:
+        """Other settings where the network was trained before, or for another optimiser.
+
+        Those that the user gave stay. Few images make small batches, for fine-tuning has few steps.
+        """
+        if self.recipe is not None:
+            return config
+        if isinstance(config, SearchConfig):
+            other = SEARCH_FINE_TUNING if self.weights is not None else {}
+        elif config.optimizer == "adamw":
+            other = ADAMW if self.weights is None else FINE_TUNING_ADAMW
+        else:
+            other = {} if self.weights is None else FINE_TUNING
+        if self.weights is not None:
+            batch = min(LARGEST_TUNING_BATCH, max(SMALLEST_TUNING_BATCH, images // 16))
+            other = {**other, "batch_size": batch}
+        mine = {name: value for name, value in other.items() if settings.get(name) is None}
+        return replace(config, **mine)
 
     def facts(self, split: Split) -> dict[str, Any]:
         """What a run was asked, besides its settings; a resumed run must be asked the same."""
@@ -99,7 +166,16 @@ class Preparation:
             "model": self.model_name(split),
             "seed": self.seed,
             "device": self.device.type,
+            **self._weights_facts(split),
         }
+
+    def _weights_facts(self, split: Split) -> dict[str, Any]:
+        if self.weights is None:
+            return {}
+        mean, std = split.normalisation or (None, None)
+        held = {"source": self.weights.source, "digest": self.weights.digest}
+        held["freeze"] = self.weights.freeze
+        return {"weights": held | {"mean": mean, "std": std}}
 
     @contextmanager
     def open_run(self, ranks: Ranks, facts: Mapping[str, Any]) -> Iterator[RunLog | None]:
@@ -126,8 +202,17 @@ def prepare(
     image_size: ImageSize,
     out: OutPath,
     resume: bool,
+    *,
+    pretrained: bool = False,
+    weights: OutPath = None,
+    freeze: str | None = None,
+    settings: MutableMapping[str, Any],
+    on_note: Tell | None = None,
 ) -> Preparation:
-    """Check all that can be checked before data is read."""
+    """Check all that can be checked before data is read.
+
+    A `base` by name becomes a value in `settings`, and what changes it is taken out of there.
+    """
     if out is not None:
         check_run_path(out, resume=resume)
     target = resolve_device(device)
@@ -135,12 +220,24 @@ def prepare(
         raise ValueError(f"`seed` should be smaller than 2^62, got {seed}")
     kind = "search" if command == "search" else "train"
     chosen = None if recipe is None else recipes.named(recipe, wants=kind)
+    model, start = _starting_point(model or (chosen.model if chosen else None), pretrained, weights)
+    if freeze is not None and freeze not in FREEZE:
+        raise ValueError(f"`freeze` should be one of {', '.join(FREEZE)}, got {freeze!r}")
+    base = {name: settings.pop(name, None) for name in ("crop", "flip", "scale")}
+    if settings.get("base") is not None:
+        settings["base"] = base_named(settings["base"])
+    base = {name: value for name, value in base.items() if value is not None}
+    replace(settings.get("base") or Base(), **base)  # a mistake in it is found here
     if several_processes():
         join(target)
     return Preparation(
         command=command,
         data=data,
-        model=model or (chosen.model if chosen else None),
+        model=model,
+        start=start,
+        base_changes=base,
+        freeze=freeze or "norm",
+        tell=on_note or _to_stderr,
         recipe=chosen,
         seed=seed,
         device=target,
@@ -148,6 +245,30 @@ def prepare(
         out=out,
         resume=resume,
     )
+
+
+PRETRAINED = "timm:tf_efficientnet_lite0"  # for who asks for a pretrained network and names none
+
+
+def _starting_point(
+    model: str | nn.Module | None, pretrained: bool, weights: OutPath
+) -> tuple[str | nn.Module | None, Weights | Published | None]:
+    """The network, and the weights it starts from: a file is read, a download waits."""
+    if not pretrained and weights is None:
+        return model, None
+    option = "weights" if weights is not None else "pretrained"
+    if isinstance(model, nn.Module):
+        raise ValueError(f"`{option}` is for networks by name; load the weights of your own")
+    if pretrained and weights is not None:
+        raise ValueError("`pretrained` and `weights` both say what to start from: give one")
+    if weights is not None:
+        return from_file(weights, model)
+    model = model or PRETRAINED
+    return model, published(model)
+
+
+def _to_stderr(line: str) -> None:
+    print(f"dada: {line}", file=sys.stderr)
 
 
 def search_settings(

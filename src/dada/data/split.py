@@ -34,6 +34,8 @@ class Split:
     name: str
     notes: tuple[str, ...] = ()
     """Notes to the user about what was converted, left out or assumed."""
+    normalisation: tuple[tuple[float, ...], tuple[float, ...]] | None = None
+    """Mean and deviation that a pretrained network was trained with; None: the images' own."""
 
     @property
     def channels(self) -> int:
@@ -82,8 +84,10 @@ class Split:
 
         Measured on at most 10,000 images (2,000 where they must be decoded) spread evenly over the
         part. A channel that never changes is given a deviation of one grey level, so that dividing
-        by it is safe.
+        by it is safe. A pretrained network brings numbers of its own.
         """
+        if self.normalisation is not None:
+            return self.normalisation
         held = isinstance(self.train, TensorPart)
         count = min(len(self.train), _SAMPLED_FOR_MEAN if held else _DECODED_FOR_MEAN)
         index_N = torch.linspace(0, len(self.train) - 1, count, dtype=torch.float64).long()

@@ -9,19 +9,27 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
+from dada.models.choice import Choice, default_model, default_network
 from dada.models.external import check_logits, from_factory, from_timm, from_torchvision
+from dada.models.fitting import fit_weights, set_training
 from dada.models.noise import without_noise
 from dada.models.pyramidnet import PyramidNet
 from dada.models.shakeshake import ShakeShakeNet
 from dada.models.small import Small
+from dada.models.weights import Weights
 from dada.models.wideresnet import WideResNet
 
 __all__ = [
     "BUILDERS",
     "NAMES",
+    "Choice",
+    "Weights",
     "build",
     "check_logits",
     "default_model",
+    "default_network",
+    "fit_weights",
+    "set_training",
     "untrained",
     "without_noise",
 ]
@@ -70,12 +78,23 @@ def build(
     image_size: tuple[int, int] = (32, 32),
     *,
     seed: int | None = None,
+    weights: Weights | None = None,
 ) -> nn.Module:
-    """An untrained network that maps (B, channels, H, W) to (B, num_classes) logits.
+    """A network that maps (B, channels, H, W) to (B, num_classes) logits.
 
     With `seed` the initial weights depend on nothing else, and the global random state is left
-    alone; without it they come from the global random state, as torch does.
+    alone; without it they come from the global random state, as torch does. With `weights` those
+    take their place; a head for another number of classes stays as it began.
     """
+    model = _built(name, num_classes, channels, image_size, seed)
+    if weights is not None:
+        fit_weights(model, weights, name)
+    return model
+
+
+def _built(
+    name: str, num_classes: int, channels: int, image_size: tuple[int, int], seed: int | None
+) -> nn.Module:
     if num_classes < 2 or channels < 1 or min(image_size) < 1:
         raise ValueError(
             f"model {name!r}: cannot be built for {num_classes} classes, {channels} channels and "
@@ -94,16 +113,16 @@ def build(
 
 
 def untrained(
-    model: str | nn.Module, num_classes: int, channels: int, image_size: tuple[int, int]
+    model: str | nn.Module,
+    num_classes: int,
+    channels: int,
+    image_size: tuple[int, int],
+    weights: Weights | None = None,
 ) -> Callable[[int], nn.Module]:
-    """seed -> a fresh network of that name, or a copy of that network with its weights."""
+    """seed -> a fresh network of that name, or a copy of that network with its weights.
+
+    Fresh is untrained, or as the trained `weights` left it, with a new head.
+    """
     if isinstance(model, nn.Module):
         return lambda seed: copy.deepcopy(model)
-    return lambda seed: build(model, num_classes, channels, image_size, seed=seed)
-
-
-def default_model(device_type: str, image_size: tuple[int, int]) -> str:
-    """The name used when the user gives none."""
-    if device_type == "cpu":
-        return "small"
-    return "wrn40_2" if max(image_size) <= 64 else "resnet50"
+    return lambda seed: build(model, num_classes, channels, image_size, seed=seed, weights=weights)

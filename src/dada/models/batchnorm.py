@@ -56,7 +56,7 @@ class BatchNormReLU(nn.BatchNorm2d):
             y_BCHW, sum_BCHW = _FusedBatchNormReLU.apply(*self._arguments(x_BCHW, residual_BCHW))
             return y_BCHW, sum_BCHW
         sum_BCHW = x_BCHW + residual_BCHW
-        return self.forward(sum_BCHW), sum_BCHW
+        return self(sum_BCHW), sum_BCHW
 
     def _can_fuse(self, x_BCHW: Tensor) -> bool:
         device = x_BCHW.device

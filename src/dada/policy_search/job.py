@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from dada.config import LookaheadConfig, SearchConfig, VerifyConfig
+from dada.config import FROM_SCRATCH, LookaheadConfig, SearchConfig, TrainConfig, VerifyConfig
 from dada.data import Split
 from dada.engine import ALONE, Ranks
 from dada.policy.space import SearchSpace
@@ -25,6 +25,7 @@ class SearchJob:
     build: Callable[[int], nn.Module]  # seed -> a new network, for the trainings of the others
     model_name: str
     config: SearchConfig
+    training: TrainConfig = FROM_SCRATCH  # of those trainings; a pretrained network's are gentler
     lookahead: LookaheadConfig
     verify: VerifyConfig
     seed: int

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from dada.config import SearchConfig, TrainConfig
 from dada.data import Batch, Part, Split, batches
 from dada.engine import Captured, kernels_for
-from dada.models import check_logits
+from dada.models import check_logits, set_training
 from dada.policy import Policy
 from dada.policy.space import SearchSpace
 from dada.policy_search.job import SearchJob
@@ -108,7 +108,7 @@ def _epoch(
     first = number * length.steps_per_epoch
     measure_from = state.config.measure_from * length.steps
     with state.lane, kernels_for(length.steps):
-        state.model.train()
+        set_training(state.model)
         losses = []
         reader = read_steps(state, train, val, length.batch, length.steps_per_epoch)
         for i, (some, others) in enumerate(reader):

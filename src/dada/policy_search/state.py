@@ -16,7 +16,7 @@ from dada.policy.space import SearchSpace
 from dada.policy_search.estimators import Estimator, make_estimator
 from dada.policy_search.evidence import Evidence
 from dada.policy_search.parameters import MagnitudeDistribution, PolicyParameters
-from dada.training.optimisers import SGD, Adam
+from dada.training.optimisers import SGD, Adam, AdamW
 from dada.training.state import RunState
 
 
@@ -69,7 +69,7 @@ class SearchState(RunState):
         )
 
     @property
-    def optimizers(self) -> dict[str, SGD | Adam]:
+    def optimizers(self) -> dict[str, SGD | Adam | AdamW]:
         return {
             "weight_optimizer": self.weight_optimizer,
             "policy_optimizer": self.policy_optimizer,

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from dada.config import BASES, PRESETS, Base, SearchConfig
+from dada.config import (
+    BASES,
+    NAMED_BASES,
+    PRESETS,
+    SEARCH_FINE_TUNING,
+    Base,
+    SearchConfig,
+)
 from dada.models import BUILDERS
 from dada.policy.targets import EXPORT_TARGETS
 from dada.recipes import RECIPES
@@ -37,6 +44,9 @@ ASKED = {
     "val_source": "--val",
     "image_size": "--image-size",
     "verify_budget": "--verify-budget",
+    "pretrained": "--pretrained",
+    "weights": "--weights",
+    "freeze": "--freeze",
 }
 """What else a search was asked, as `config.toml` names it, and the option for it."""
 
@@ -62,7 +72,9 @@ def changed_settings(config: Mapping[str, Any]) -> dict[str, Any]:
         base = base if preset is None else preset.base
     if preset is None:
         return {}
-    changed = {}
+    if config.get("weights") and config.get("recipe") is None:
+        preset = replace(preset, **SEARCH_FINE_TUNING)
+    changed: dict[str, Any] = {}
     for name, value in settings.items():
         usual = base if name == "base" else getattr(preset, name, None)
         if name == "base":
@@ -71,11 +83,20 @@ def changed_settings(config: Mapping[str, Any]) -> dict[str, Any]:
             value = tuple(value)
         if name != "preset" and value != usual:
             changed[name] = value
+    if "base" in changed:
+        names = [name for name, base in NAMED_BASES.items() if base == changed["base"]]
+        changed["base"] = names[0] if names else changed["base"]
     return changed
 
 
 def _asked(config: Mapping[str, Any]) -> dict[str, Any]:
     asked = {name: config[name] for name in ASKED if config.get(name) is not None}
+    weights = mapping(asked.pop("weights", None))
+    if source := weights.get("source"):
+        if weights.get("freeze", "norm") != "norm":
+            asked["freeze"] = weights["freeze"]
+        published = str(source).startswith("https://")
+        asked |= {"pretrained": True} if published else {"weights": str(source)}
     if str(config.get("device", "cpu")) != "cpu":
         asked.setdefault("verify_budget", 0)  # on a GPU a search verifies unless told not to
     return asked
@@ -92,7 +113,10 @@ def search_command(
     by_name = any(re.fullmatch(pattern, model) for pattern in BUILDERS)
     preset = str(mapping(config.get("search")).get("preset", "dada"))
     sides = isinstance(config.get("image_size"), list)  # the option takes one number
-    if not by_name or sides or set(changed) - set(FLAGS):
+    unnamed = {name for name in changed if name not in FLAGS}
+    if isinstance(changed.get("base"), str):
+        unnamed.discard("base")
+    if not by_name or sides or unnamed:
         return _search_call(
             config, changed, model if by_name else None, preset, str(out), resume=resume
         )
@@ -107,7 +131,7 @@ def search_command(
             listed = isinstance(value, tuple)
             words += [flag, shell_word(",".join(map(str, value)) if listed else value)]
     for name, value in _asked(config).items():
-        words += [ASKED[name], shell_word(value)]
+        words += [ASKED[name]] if value is True else [ASKED[name], shell_word(value)]
     for name, usual in (("seed", 0), ("device", "auto")):
         words += [f"--{name}", shell_word(config.get(name, usual))]
     words += ["--out", shell_word(out), *(["--resume"] if resume else [])]
@@ -144,7 +168,7 @@ def _search_call(
         *(["resume=True"] if resume else []),
     ]
     lines = [f"    {line}" for line in (*lines, *(f"{argument}," for argument in arguments))]
-    base = "from dada.config import Base\n" if "base" in changed else ""
+    base = "from dada.config import Base\n" if isinstance(changed.get("base"), Base) else ""
     return "\n".join([f"import dada\n{base}", "dada.search(", *lines, ")"])
 
 

@@ -111,6 +111,7 @@ def train(
     policy: Annotated[
         str, typer.Option(help="A policy file, a run directory, or a name.")
     ] = "none",
+    optimizer: Annotated[str | None, typer.Option(help="sgd or adamw.")] = None,
     ema: Annotated[
         float | None, typer.Option(help="Score averaged weights; their decay, e.g. 0.999.")
     ] = None,
@@ -124,7 +125,13 @@ def train(
 
     with Run("train", data, options) as run:
         trained = dada.train(
-            data, policy, seed=options.seed, ema=ema, compile=compile, **run.arguments
+            data,
+            policy,
+            seed=options.seed,
+            optimizer=optimizer,
+            ema=ema,
+            compile=compile,
+            **run.arguments,
         )
     print_trained(trained, run.console)
 

@@ -40,10 +40,27 @@ class RunOptions:
     """A field is an option; `shares_options` gives all of them to a command."""
 
     model: Annotated[str | None, _option("A network by name, or module:factory.")] = None
+    pretrained: Annotated[
+        bool, _option("Start from published weights of a timm: or torchvision: network.")
+    ] = False
+    weights: Annotated[
+        Path | None, _option("Start from weights in a file, or from a run of dada train.")
+    ] = None
+    freeze: Annotated[
+        str | None, _option("Of such a network: norm (default), backbone or none does not learn.")
+    ] = None
     recipe: Annotated[
         str | None, _option("The paper's settings by name, e.g. cifar10_wrn40_2.")
     ] = None
     image_size: Annotated[int | None, _option("Side to resize images to.")] = None
+    base: Annotated[
+        str | None, _option("Besides the policy: photo, cifar or none; default: by data set.")
+    ] = None
+    crop: Annotated[int | None, _option("Pixels of padding before a random crop.")] = None
+    flip: Annotated[bool | None, _option("Mirror images at random, or not.")] = None
+    scale: Annotated[
+        float | None, _option("Random parts of at least this share of an image's area, 0..1.")
+    ] = None
     epochs: Annotated[int | None, _option("Passes over the training images.")] = None
     batch_size: Annotated[
         Any,

@@ -45,6 +45,9 @@ class RunProgress:
     def say(self, line: str) -> None:
         self.console.print(line, highlight=False, markup=False)
 
+    def note(self, line: str) -> None:
+        self.console.print(f"note    {line}", highlight=False, markup=False, soft_wrap=True)
+
     def begin(self, split: Split, command: str, settings: str) -> None:
         lines = [("data", split.summary()), *(("note", note) for note in split.notes)]
         for title, line in (*lines, (command, settings)):
@@ -80,7 +83,11 @@ class EpochProgress(RunProgress):
         raise NotImplementedError
 
     def callbacks(self, track: Tracker) -> Callbacks:
-        return {"on_start": self.start, "on_epoch": track.after(self.epoch)}
+        return {
+            "on_start": self.start,
+            "on_epoch": track.after(self.epoch),
+            "on_note": self.note,
+        }
 
     def epoch(self, metrics: dict[str, Any], epochs: int) -> None:
         epoch, numbers = metrics["epoch"], self.numbers(metrics)
@@ -137,7 +144,11 @@ class CompareProgress(RunProgress):
     done = total = 0
 
     def callbacks(self, track: Tracker) -> Callbacks:
-        return {"on_start": self.start, "on_trial": track.after_trial(self.trial)}
+        return {
+            "on_start": self.start,
+            "on_trial": track.after_trial(self.trial),
+            "on_note": self.note,
+        }
 
     def start(self, split: Split, model: str, total: int) -> None:
         self.total = total

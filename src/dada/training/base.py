@@ -7,6 +7,8 @@ files are read.
 
 from __future__ import annotations
 
+import math
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -23,6 +25,8 @@ def before_policy(
     ranks: Ranks = ALONE,
 ) -> Tensor:
     """What every training image gets before the policy: crop, flip, and ImageNet's colours."""
+    if base.scale < 1:
+        images_BCHW = zoom(images_BCHW, base.scale, generator, ranks)
     images_BCHW = crop_and_flip(images_BCHW, base, generator, ranks)
     if base.jitter:
         images_BCHW = jitter_colours(images_BCHW, base.jitter, generator, ranks)
@@ -52,6 +56,42 @@ def crop_and_flip(
     padded = F.pad(images_BCHW, (base.crop,) * 4)
     index = (y.unsqueeze(2) * (w + 2 * base.crop) + x.unsqueeze(1)).view(b, 1, h * w)
     return torch.gather(padded.flatten(2), 2, index.expand(b, c, h * w)).view(b, c, h, w)
+
+
+LOG_RATIO = math.log(4 / 3)  # of width to height, at most, as for ImageNet
+
+
+def zoom(
+    images_BCHW: Tensor,
+    smallest: float,
+    generator: torch.Generator | None = None,
+    ranks: Ranks = ALONE,
+) -> Tensor:
+    """A random part of every image, `smallest` to all of its area, at the image's size again.
+
+    Area uniform, width to height log-uniform in 3/4..4/3. Unlike torchvision's, a part that is
+    wider or higher than the image is made to fit, so that there is one draw and no second try.
+    """
+    b, _, h, w = images_BCHW.shape
+    uniform = ranks.uniform(b, 4, images_BCHW.device, generator).T
+    side_B = (smallest + (1 - smallest) * uniform[0]).sqrt()
+    stretch_B = torch.exp(LOG_RATIO * (uniform[1] - 0.5))  # the root of the ratio
+    width_B, height_B = (side_B * stretch_B).clamp(max=1), (side_B / stretch_B).clamp(max=1)
+    left_B, top_B = (1 - width_B) * uniform[2], (1 - height_B) * uniform[3]
+    x_BW = left_B[:, None] + width_B[:, None] * _centres(w, images_BCHW.device)
+    y_BH = top_B[:, None] + height_B[:, None] * _centres(h, images_BCHW.device)
+    # Pixel centres in 0..1 to grid_sample's -1..1.
+    grid_BHW2 = torch.stack(
+        [(2 * x_BW - 1)[:, None, :].expand(b, h, w), (2 * y_BH - 1)[:, :, None].expand(b, h, w)], 3
+    )
+    found_BCHW = F.grid_sample(
+        images_BCHW.float(), grid_BHW2, mode="bilinear", padding_mode="border", align_corners=False
+    )
+    return found_BCHW.round_().clamp_(0, 255).to(torch.uint8)
+
+
+def _centres(count: int, device: torch.device) -> Tensor:
+    return (torch.arange(count, device=device) + 0.5) / count
 
 
 JITTERED = ("Brightness", "Contrast", "Color")

@@ -1,4 +1,4 @@
-"""The two optimisers of the paper, over lists of tensors.
+"""The two optimisers of the paper, and AdamW, over lists of tensors.
 
 torch's own give the same numbers (a test compares), but making the first of them loads torch's
 compiler: seconds at the start of every run, which nobody here asked to compile anything.
@@ -96,6 +96,66 @@ class Adam:
             size = self.lr / (1 - first**steps)
             spread = (square / (1 - second**steps)).sqrt() + EPSILON
             parameter.sub_(size * mean / spread)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"mean": self.mean, "square": self.square, "steps": self.steps}
+
+    def load_state_dict(self, saved: dict[str, Any]) -> None:
+        for name, held in self.state_dict().items():
+            _copy_(held, saved[name])
+
+
+class AdamW:
+    """Adam with decoupled weight decay: w = w - lr (m^ / (sqrt(v^) + epsilon) + decay w).
+
+    Biases and the factors of normalising layers do not decay, as is usual.
+    """
+
+    betas = (0.9, 0.999)
+
+    def __init__(self, weights: Iterable[nn.Parameter], *, weight_decay: float) -> None:
+        # Those that decay first, so that each kind is one run of the lists.
+        trained = [weight for weight in weights if weight.requires_grad]
+        self.weights = sorted(trained, key=lambda weight: weight.dim() <= 1)
+        self.weight_decay = weight_decay
+        self.mean = [torch.zeros_like(weight) for weight in self.weights]
+        self.square = [torch.zeros_like(weight) for weight in self.weights]
+        self.steps = [torch.zeros((), device=weight.device) for weight in self.weights]
+
+    def zero_grad(self) -> None:
+        for weight in self.weights:
+            weight.grad = None
+
+    @torch.no_grad()
+    def step(self, lr: Tensor) -> None:
+        """A weight that the network did not use has no gradient and stays as it is."""
+        used = [i for i, weight in enumerate(self.weights) if weight.grad is not None]
+        for decays in (True, False):
+            some = [i for i in used if (self.weights[i].dim() > 1) == decays]
+            if not some:
+                continue
+            grads = [grad for grad in (self.weights[i].grad for i in some) if grad is not None]
+            steps = [self.steps[i] for i in some]
+            torch._foreach_add_(steps, 1)
+            torch._fused_adamw_(
+                [self.weights[i] for i in some],
+                grads,
+                [self.mean[i] for i in some],
+                [self.square[i] for i in some],
+                [],
+                steps,
+                lr=lr if lr.is_cuda else float(lr),  # type: ignore[arg-type]
+                beta1=self.betas[0],
+                beta2=self.betas[1],
+                weight_decay=self.weight_decay if decays else 0.0,
+                eps=EPSILON,
+                amsgrad=False,
+                maximize=False,
+            )
+
+    def reset(self) -> None:
+        for held in (self.mean, self.square, self.steps):
+            torch._foreach_zero_(held)
 
     def state_dict(self) -> dict[str, Any]:
         return {"mean": self.mean, "square": self.square, "steps": self.steps}

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from dada.data import Part, batches
 from dada.engine import ALONE, Precision, Ranks, channels_last
+from dada.models import set_training
 
 BATCH = 500
 
@@ -60,7 +61,8 @@ def evaluate(
         confusion_CC += torch.bincount(pair_B, minlength=num_classes**2).view_as(confusion_CC)
         best_B5 = logits_BC.topk(min(5, num_classes)).indices
         among_five += (best_B5 == labels_B.unsqueeze(1)).sum()
-    model.train(was_training)
+    if was_training:
+        set_training(model)
     confusion_CC, among_five, loss = (
         ranks.gather(mine.unsqueeze(0)).sum(0) for mine in (confusion_CC, among_five, loss)
     )

@@ -13,11 +13,12 @@ from torch import Tensor, nn
 from dada.config import SearchConfig, TrainConfig
 from dada.data import Batch, Part, Split, batches, resized_crops
 from dada.engine import Lane, Precision, Ranks, channels_last, generator_on
+from dada.models import set_training
 from dada.policy import Policy
 from dada.policy.augment import Normalise, PolicyTables
 from dada.policy.space import SPACES
 from dada.training.base import before_policy, cover_square
-from dada.training.optimisers import SGD, Adam
+from dada.training.optimisers import SGD, Adam, AdamW
 
 
 class RunState(nn.Module):
@@ -44,7 +45,7 @@ class RunState(nn.Module):
         self.noise = generator_on(device, seed + 1)  # everything drawn on the device
 
     @property
-    def optimizers(self) -> dict[str, SGD | Adam]:
+    def optimizers(self) -> dict[str, SGD | Adam | AdamW]:
         """Each under its name in a checkpoint."""
         raise NotImplementedError
 
@@ -93,22 +94,21 @@ class TrainState(RunState):
         super().__init__(split, config, seed, device, ranks)
         with self.lane:
             self.normalise = Normalise(*split.mean_std()).to(device)
-            self.model = channels_last(model.to(device), device).train()
+            self.model = channels_last(model.to(device), device)
+            set_training(self.model)
             if ranks.world > 1:  # a network of a user's own may begin elsewhere in every process
                 mine = {name: tensor.cpu() for name, tensor in self.model.state_dict().items()}
                 self.model.load_state_dict(ranks.same(mine))
             self.average: nn.Module | None = copy.deepcopy(self.model) if config.ema else None
             self.space = SPACES[policy.space]
             self.tables = PolicyTables.of(policy, self.space, device)
-            self.optimizer = SGD(
-                self.model.parameters(), momentum=config.momentum, weight_decay=config.weight_decay
-            )
+            self.optimizer = _optimizer(self.model, config)
         self.called: Callable[[Tensor], Tensor] = self.model.__call__
         if config.compile:
             self.called = torch.compile(self.model.forward)
 
     @property
-    def optimizers(self) -> dict[str, SGD | Adam]:
+    def optimizers(self) -> dict[str, SGD | Adam | AdamW]:
         return {"optimizer": self.optimizer}
 
     def can_restart_with(self, model: nn.Module, policy: Policy) -> bool:
@@ -127,7 +127,7 @@ class TrainState(RunState):
         self.lane.reseed(seed)
         with self.lane:
             self.model.load_state_dict(model.state_dict())
-            self.model.train()
+            set_training(self.model)
             if self.average is not None:
                 self.average.load_state_dict(self.model.state_dict())
             self.tables.replace_(PolicyTables.of(policy, self.space, self.device))
@@ -173,6 +173,12 @@ class TrainState(RunState):
     def agree_on_statistics(self) -> None:
         """BatchNorm's statistics are of each process's own images: the mean is judged."""
         self.ranks.average_([b for b in self.evaluated.buffers() if b.is_floating_point()])
+
+
+def _optimizer(model: nn.Module, config: TrainConfig) -> SGD | AdamW:
+    if config.optimizer == "adamw":
+        return AdamW(model.parameters(), weight_decay=config.weight_decay)
+    return SGD(model.parameters(), momentum=config.momentum, weight_decay=config.weight_decay)
 
 
 def _shapes(model: nn.Module) -> dict[str, tuple[torch.Size, torch.dtype]]:

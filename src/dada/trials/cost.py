@@ -1,8 +1,10 @@
 """What one training costs on a nominal machine, by counting: no clock has a say in a result.
 
 Two equal runs have to make the same trainings, on a machine that is idle and on one that is busy.
-So a budget in seconds becomes a number of trainings by arithmetic. How long they really take
-depends on the machine; `docs/verify.md` has both numbers side by side.
+So a budget in seconds becomes a number of trainings by arithmetic. A layer takes as long as its
+multiplications or as long as moving its numbers, whichever is more (a roofline). How long trainings
+really take depends on the machine; `benchmarks/speed/costs.py` measures it, `docs/verify.md` has
+both numbers side by side.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.conv import _ConvNd
 
 from dada.config import TrainConfig
@@ -19,6 +22,30 @@ from dada.data import Split
 from dada.engine import ALONE
 
 FORWARDS_OF_A_STEP = 3  # a forward pass, and a backward pass of twice that
+NORMS = (_NormBase, nn.LayerNorm, nn.GroupNorm)  # read what they normalise twice
+FREE = (nn.Identity, nn.Dropout, nn.Flatten)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layer:
+    """The forward pass of one image through one layer."""
+
+    operations: float = 0.0  # floating-point operations of products
+    moved: float = 0.0  # numbers read and written
+    weights: float = 0.0  # numbers read once for a whole batch
+    grouped: bool = False  # every channel by itself, which matrix units are no use for
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """The forward pass of one image, layer by layer."""
+
+    layers: tuple[Layer, ...]
+
+    @property
+    def operations(self) -> float:
+        """Of convolutions and linear layers."""
+        return sum(layer.operations for layer in self.layers)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,38 +53,71 @@ class Speed:
     """What a device does in a second, and what does not depend on the size of a network."""
 
     operations: float  # floating-point operations a second
-    step: float  # seconds of a step besides: reading, augmenting, the optimiser, launching
+    grouped: float  # the same, of convolutions that take every channel by itself
+    numbers: float  # moved a second, to and from memory
+    launch: float  # seconds to begin a layer
+    step: float  # seconds of a step besides: reading, augmenting, the optimiser
     start: float  # seconds until a training's first step, and around its judgement
     decode: float  # seconds for an image that is not held in memory
+    # Where small convolutions were timed whole, with all that lies between them: a network takes
+    # at least as long as its operations at this rate.
+    whole: float = float("inf")
+
+    def forward(self, work: Work, batch: int) -> float:
+        """Seconds of a forward pass of that many images."""
+        seconds = sum(self._layer(layer, batch) for layer in work.layers)
+        return max(seconds, work.operations * batch / self.whole)
+
+    def _layer(self, layer: Layer, batch: int) -> float:
+        rate = self.grouped if layer.grouped else self.operations
+        moved = (layer.moved * batch + layer.weights) / self.numbers
+        return self.launch + max(layer.operations * batch / rate, moved)
 
 
-# cpu: one core (AVX2), `small` on 8-pixel grey to 128-pixel colour and wrn40_2 at 32 pixels: 15 to
-#      30 operations a nanosecond below 64 pixels, 44 for wrn40_2; 12 ms a step whatever the size.
-# cuda: H200, bf16, several small networks at once: wrn40_2 at batch 128 takes 3.0 ms a step (this
-#      says 2.9), at batch 512 8.2 (8.7); resnet50 at 224 pixels and batch 128 29 (25).
+# cpu: one core (AVX2). Networks of dense convolutions by `whole`: `small` on 8-pixel grey to
+#      128-pixel colour makes 15 to 30 operations a nanosecond below 64 pixels, wrn40_2 44; 12 ms a
+#      step whatever the size. Depthwise networks are bound by memory.
+# cuda: H200, bf16, the step recorded as a CUDA graph. Fitted to the four rows of
+#      benchmarks/results/train.json and to 6 ms for efficientnet_lite0 at 144 pixels and batch 64.
+#      The fit wants 2.3 ms besides; 1.2 leaves wrn40_2 at batch 128 at the 3.0 ms a step that it
+#      takes where three share the card (alone 4.1), so budgets buy as many trainings as before.
 SPEEDS = {
-    "cpu": Speed(operations=3e10, step=0.012, start=0.05, decode=0.004),
-    "cuda": Speed(operations=1.3e14, step=0.001, start=0.5, decode=0.0005),
+    "cpu": Speed(
+        operations=6e10,
+        grouped=1e10,
+        numbers=1.5e9,
+        launch=0.0,
+        step=0.012,
+        start=0.05,
+        decode=0.004,
+        whole=3e10,
+    ),
+    "cuda": Speed(
+        operations=5.5e14,
+        grouped=1.5e13,
+        numbers=1.2e12,
+        launch=1.8e-6,
+        step=0.0012,
+        start=0.5,
+        decode=0.0005,
+    ),
 }
 
 
-def forward_operations(model: nn.Module, shape: tuple[int, ...]) -> int:
-    """Floating-point operations of one image's forward pass: its convolutions and linear layers.
+def forward_work(model: nn.Module, shape: tuple[int, ...]) -> Work:
+    """One image's forward pass: products, and the numbers that all layers move.
 
-    torch has counters that see everything, and to use one loads torch's compiler: seconds.
+    torch has counters that see everything, and to use one loads torch's compiler: seconds. What a
+    network does between its layers (sums of branches, attention's own products) is not seen.
     """
-    operations = 0
+    layers: list[Layer] = []
 
-    def count(layer: nn.Module, given: Any, made: Tensor) -> None:
-        nonlocal operations
-        weight = layer.weight
-        assert isinstance(weight, Tensor)
-        operations += 2 * made.numel() * weight[0].numel()
+    def count(layer: nn.Module, given: Any, made: Any) -> None:
+        layers.append(_counted(layer, given, made))
 
-    layers = [layer for layer in model.modules() if isinstance(layer, (_ConvNd, nn.Linear))]
-    hooks = [layer.register_forward_hook(count) for layer in layers]
+    hooks = [layer.register_forward_hook(count) for layer in model.modules() if _counts(layer)]
     where = next((weight.device for weight in model.parameters()), torch.device("cpu"))
-    was_training = model.training
+    modes = [(layer, layer.training) for layer in model.modules()]
     model.eval()
     try:
         with torch.no_grad():
@@ -65,22 +125,48 @@ def forward_operations(model: nn.Module, shape: tuple[int, ...]) -> int:
     finally:
         for hook in hooks:
             hook.remove()
-        model.train(was_training)
-    return operations
+        for layer, training in modes:
+            layer.training = training
+    return Work(layers=tuple(layers))
 
 
-def training_seconds(split: Split, config: TrainConfig, operations: int, device_type: str) -> float:
+def _counts(layer: nn.Module) -> bool:
+    if isinstance(layer, FREE):
+        return False
+    known = (_ConvNd, nn.Linear, nn.MultiheadAttention, *NORMS)
+    return isinstance(layer, known) or next(layer.children(), None) is None
+
+
+def _counted(layer: nn.Module, given: tuple[Any, ...], made: Any) -> Layer:
+    made = made[0] if isinstance(made, tuple) else made
+    if not isinstance(made, Tensor) or not given or not isinstance(given[0], Tensor):
+        return Layer()
+    moved = given[0].numel() + made.numel()
+    weights = sum(weight.numel() for weight in layer.parameters(recurse=False))
+    if isinstance(layer, (_ConvNd, nn.Linear)):
+        operations = 2 * made.numel() * layer.weight[0].numel()
+        grouped = isinstance(layer, _ConvNd) and layer.groups > 1
+        return Layer(operations=operations, moved=moved, weights=weights, grouped=grouped)
+    if isinstance(layer, nn.MultiheadAttention):  # four products with all tokens, two between them
+        tokens, width = made.shape[-2], made.shape[-1]
+        operations = 8 * tokens * width**2 + 4 * tokens**2 * width
+        return Layer(operations=operations, moved=4 * moved, weights=4 * width**2)
+    if isinstance(layer, NORMS):
+        moved += given[0].numel()
+    return Layer(moved=moved, weights=weights)
+
+
+def training_seconds(split: Split, config: TrainConfig, work: Work, device_type: str) -> float:
     """Nominal seconds of one training on `split.train`, judged on `split.val`."""
     assert split.val is not None
     speed = SPEEDS[device_type]
     batch = ALONE.share(config.batch_size, len(split.train))
     steps_per_epoch = len(split.train) // batch
     steps = steps_per_epoch * config.epochs_for(steps_per_epoch)
-    forwards = FORWARDS_OF_A_STEP * steps * batch + len(split.val)
     decoded = 0 if split.train_is_held else steps * batch + len(split.val)
     return (
         speed.start
-        + speed.step * steps
-        + operations * forwards / speed.operations
+        + (speed.step + FORWARDS_OF_A_STEP * speed.forward(work, batch)) * steps
+        + speed.forward(work, batch) * len(split.val) / batch
         + speed.decode * decoded
     )

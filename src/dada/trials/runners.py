@@ -57,11 +57,12 @@ class Setting:
     split: Split
     model: str | nn.Module  # a module is copied for every trial
     device: torch.device
+    weights: models.Weights | None = None  # trained ones to start from
     graph: bool = True  # record the steps as CUDA graphs
 
     def network(self, seed: int) -> nn.Module:
         shape = self.split.num_classes, self.split.channels, self.split.image_size
-        return models.untrained(self.model, *shape)(seed)
+        return models.untrained(self.model, *shape, self.weights)(seed)
 
     def split_for(self, trial: Trial) -> Split:
         return self.split

@@ -26,7 +26,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from dada.config import LookaheadConfig, SearchConfig
+from dada.config import FROM_SCRATCH, LookaheadConfig, SearchConfig, TrainConfig
 from dada.data import Split
 from dada.policy import Policy
 from dada.policy.space import SearchSpace
@@ -123,6 +123,7 @@ def with_fewer_steps(
     split: Split,
     build: Callable[[int], nn.Module],
     device: torch.device,
+    training: TrainConfig = FROM_SCRATCH,
 ) -> SearchConfig:
     """Half of `least_steps` in the first phase where a stand-in will look ahead in the second.
 
@@ -131,8 +132,9 @@ def with_fewer_steps(
     """
     if config.lookahead is not None or config.epochs is not None or not settings.seconds:
         return config
-    runs = BranchedRuns.over(split, SearchSpace.of(config), config.base, settings, build, device)
-    arms = len(SearchSpace.of(config).ops)
+    space = SearchSpace.of(config)
+    runs = BranchedRuns.over(split, space, config.base, settings, build, device, training=training)
+    arms = len(space.ops)
     if runs.affordable(arms, settings.first_round * settings.seconds):
         return config
     return replace(config, least_steps=config.least_steps // 2)

@@ -20,9 +20,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from dada.config import Base, LookaheadConfig, TrainConfig
+from dada.config import FROM_SCRATCH, Base, LookaheadConfig, TrainConfig
 from dada.data import Split
 from dada.engine import ALONE, Ranks
+from dada.models import set_training
 from dada.policy import Policy, baselines
 from dada.policy.space import SearchSpace
 from dada.policy_search.job import SearchJob
@@ -32,7 +33,7 @@ from dada.runlog import RunLog
 from dada.training.epochs import Turns
 from dada.training.loop import Job, Slot, at_once_for, take_turns
 from dada.training.scores import Scores
-from dada.trials.cost import forward_operations, training_seconds
+from dada.trials.cost import forward_work, training_seconds
 from dada.trials.short import seed_of, shorten
 
 
@@ -77,7 +78,7 @@ def _branches(run: BranchedRun, steps_of_all: int) -> Turns[dict[str, Scores]]:
     scores = {}
     for name, arm in run.arms.items():
         state.restore(middle)
-        state.model.train()
+        set_training(state.model)
         slot.switch_policy(arm)
         for rates_S in rates_ES[run.shared_epochs :]:
             yield from slot.epoch(rates_S, steps_of_all)
@@ -130,6 +131,7 @@ class BranchedRuns:
             job.device,
             exchange=job.undivided is not None,
             seed=job.seed,
+            training=job.training if stand_in is None else FROM_SCRATCH,
         )
         return replace(shared, run=job.run, graph=job.graph, ranks=job.ranks)
 
@@ -145,10 +147,11 @@ class BranchedRuns:
         *,
         exchange: bool = False,
         seed: int = 0,
+        training: TrainConfig = FROM_SCRATCH,
     ) -> BranchedRuns:
         """With `exchange`, for halves divided at random, every second run exchanges them."""
         assert split.val is not None
-        training = TrainConfig(base=base)
+        training = replace(training, base=base)
         here = there = shorten(split, training, settings.training, seed=seed)
         if exchange:
             other = replace(split, train=split.val, val=split.train)
@@ -185,8 +188,8 @@ class BranchedRuns:
         """
         run = self._run({str(i): self.start for i in range(arms)}, 0)
         job = run.job
-        operations = forward_operations(job.model, (job.split.channels, *job.split.image_size))
-        whole = training_seconds(job.split, job.config, operations, job.device.type)
+        work = forward_work(job.model, (job.split.channels, *job.split.image_size))
+        whole = training_seconds(job.split, job.config, work, job.device.type)
         each = whole * run.steps / job.length.steps
         pairs = max(1, round(seconds / (2 * each))) if each <= seconds else 0
         return min(self.settings.most_runs, 2 * pairs)

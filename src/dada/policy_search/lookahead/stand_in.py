@@ -55,7 +55,13 @@ class StandIn:
             return TensorPart(torch.cat(images), part.labels_N.to(images[0].device))
 
         return cls(
-            split=replace(split, train=shrunk(split.train), val=shrunk(split.val), test=None),
+            split=replace(
+                split,
+                train=shrunk(split.train),
+                val=shrunk(split.val),
+                test=None,
+                normalisation=None,  # it is a network of our own, untrained
+            ),
             base=replace(
                 base,
                 crop=round(base.crop * scale),

@@ -30,7 +30,7 @@ from dada.policy_search.verify.plan import LEAST_TRAININGS, Plan, plan_for
 from dada.policy_search.verify.rounds import AGAINST, Outcome, decide
 from dada.policy_search.verify.trainings import OnTraining, Trainings
 from dada.runlog import RunLog
-from dada.trials.cost import forward_operations, training_seconds
+from dada.trials.cost import forward_work, training_seconds
 from dada.trials.short import short_config, shorten
 
 __all__ = [
@@ -88,7 +88,7 @@ def verify_searched(
     The policy that is chosen keeps the search's provenance.
     """
     split, undivided = job.split, job.undivided
-    training, short = TrainConfig(base=job.config.base), job.verify.training
+    training, short = replace(job.training, base=job.config.base), job.verify.training
     reduced, config = shorten(split, training, short, seed=job.seed)
 
     def divided_again(seed: int) -> Split:
@@ -148,9 +148,9 @@ def verify(
     split = replace(split, test=None)
     settled = _settled(candidates, config, split)
     network = build(seed)
-    operations = forward_operations(network, (split.channels, *split.image_size))
+    work = forward_work(network, (split.channels, *split.image_size))
     del network
-    each = training_seconds(split, config, operations, device.type)
+    each = training_seconds(split, config, work, device.type)
     plan = plan_for(int(budget / each), len(settled))
     if plan is None:
         return _not_verified(candidates, settled, budget, each)

@@ -1,0 +1,244 @@
+"""Trained weights: which there are for a name, where they lie or come from, and reading them.
+
+Nothing is downloaded unless a user asks for it, and nothing in a file is run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import pickle
+import re
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dada.runlog import read_weights
+
+Tell = Callable[[str], None]
+"""Is given a line for the user."""
+
+ALIASES = {"resnet50": "torchvision:resnet50"}
+ABOUT, OWN_WEIGHTS = "model.json", "model.safetensors"  # what `dada train` leaves behind
+SECONDS_TO_ANSWER = 10
+FREEZE = ("none", "norm", "backbone")
+INSIDE = ("state_dict", "model_ema", "model")  # under which trainers keep the weights in a file
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Weights:
+    """Trained weights by name, where they came from, and what their network was trained with."""
+
+    source: str
+    tensors: Mapping[str, Tensor]
+    mean: tuple[float, ...] | None = None  # of normalising, in 0..1; None: nobody knows
+    std: tuple[float, ...] | None = None
+    freeze: str = "norm"  # what does not learn: one of FREEZE
+
+    def normalisation(self, channels: int) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
+        """For images of so many channels: grey ones get the mean of the three."""
+        if self.mean is None or self.std is None:
+            return None
+        if len(self.mean) == channels:
+            return self.mean, self.std
+        return tuple((sum(each) / len(each),) * channels for each in (self.mean, self.std))  # type: ignore[return-value]
+
+    @cached_property
+    def digest(self) -> str:
+        """The same for the same numbers under the same names."""
+        hasher = hashlib.sha256()
+        for name in sorted(self.tensors):
+            numbers = self.tensors[name].detach().cpu().contiguous()
+            hasher.update(f"{name} {numbers.dtype} {tuple(numbers.shape)}".encode())
+            hasher.update(numbers.flatten().view(torch.uint8).numpy().tobytes())
+        return hasher.hexdigest()[:16]
+
+
+def from_file(path: str | os.PathLike[str], name: str | None) -> tuple[str, Weights]:
+    """The network that the weights of a file are for, and the weights.
+
+    A run directory of `dada train` says itself which network it holds, and how its images were
+    normalised. For other files that is what the package of the network says.
+    """
+    file = Path(path).expanduser()
+    if file.is_dir():
+        file = file / OWN_WEIGHTS
+    if not file.is_file():
+        raise ValueError(f"`weights`: there is no file {file}")
+    about = _about(file)
+    name = name or about.get("model")
+    if name is None:
+        raise ValueError(f"`weights` {file}: give `model` too, the network they belong to")
+    mean, std = about.get("mean"), about.get("std")
+    if mean is None or std is None:
+        mean, std = configured_mean_std(name)
+    weights = Weights(
+        source=str(path),
+        tensors=_read(file),
+        mean=None if mean is None else tuple(mean),
+        std=None if std is None else tuple(std),
+    )
+    return name, weights
+
+
+def _about(file: Path) -> dict[str, Any]:
+    beside = file.with_name(ABOUT)
+    if file.name != OWN_WEIGHTS or not beside.is_file():
+        return {}
+    try:
+        found = json.loads(beside.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{beside} is not readable as JSON: {error}") from None
+    return found if isinstance(found, dict) else {}
+
+
+def _read(file: Path) -> dict[str, Tensor]:
+    with open(file, "rb") as opened:
+        begin = opened.read(2)
+    # A zip file, or a pickle as torch wrote it before: both are torch's.
+    found: Any = _read_torch(file) if begin in (b"PK", b"\x80\x02") else read_weights(file)
+    for key in INSIDE:
+        if isinstance(found, Mapping) and isinstance(found.get(key), Mapping):
+            found = found[key]
+    if not isinstance(found, Mapping) or not found:
+        raise ValueError(f"`weights` {file}: it holds no weights by name")
+    strange = [str(key) for key, each in found.items() if not isinstance(each, Tensor)]
+    if strange:
+        raise ValueError(
+            f"`weights` {file}: {strange[0]!r} is no tensor; save the network's state_dict()"
+        )
+    # What DataParallel and torch.compile put before every name.
+    tensors: dict[str, Tensor] = dict(found)
+    for prefix in ("module.", "_orig_mod."):
+        if all(name.startswith(prefix) for name in tensors):
+            tensors = {name.removeprefix(prefix): each for name, each in tensors.items()}
+    return tensors
+
+
+def _read_torch(file: Path) -> Any:
+    try:
+        return torch.load(file, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError:
+        raise ValueError(
+            f"`weights` {file}: it holds more than numbers, and a file's code is not run; "
+            "save the network's state_dict(), best as safetensors"
+        ) from None
+    except Exception as error:  # a damaged file makes torch raise anything
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise ValueError(f"`weights` {file}: cannot be read ({reason})") from None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Published:
+    """A file of weights that a package names for one of its networks."""
+
+    name: str  # of the network, as the user gives it
+    address: str
+    hub: str | None = None  # repository of the Hugging Face hub; None: a plain address
+
+    @property
+    def cached(self) -> Path | None:
+        """Where it lies on this machine, if an earlier download left it there."""
+        if self.hub is None:
+            return self._place if self._place.is_file() else None
+        from huggingface_hub import try_to_load_from_cache
+
+        found = try_to_load_from_cache(self.hub, OWN_WEIGHTS)
+        return Path(found) if isinstance(found, str) else None
+
+    @property
+    def _place(self) -> Path:
+        return Path(torch.hub.get_dir()) / "checkpoints" / Path(self.address).name
+
+    def read(self, tell: Tell) -> Weights:
+        """From this machine, else from the network, which is said before it is done."""
+        file = self.cached
+        if file is None:
+            tell(f"weights of {self.name}: downloading {self.address}")
+            file = self._download()
+        mean, std = configured_mean_std(self.name)
+        return Weights(source=self.address, tensors=_read(file), mean=mean, std=std)
+
+    def _download(self) -> Path:
+        advice = "connect, or give a file with `weights`"
+        try:
+            # The hub's own client tries for half a minute before it gives up.
+            asked = urllib.request.Request(self.address, method="HEAD")
+            urllib.request.urlopen(asked, timeout=SECONDS_TO_ANSWER).close()
+            if self.hub is not None:
+                from huggingface_hub import hf_hub_download
+
+                return Path(hf_hub_download(self.hub, OWN_WEIGHTS))
+            self._place.parent.mkdir(parents=True, exist_ok=True)
+            # torchvision's file names end with the beginning of their sha256.
+            named = re.search(r"-([0-9a-f]{8,})\.", self._place.name)
+            torch.hub.download_url_to_file(
+                self.address, str(self._place), named[1] if named else None, progress=False
+            )
+        except urllib.error.HTTPError as error:
+            raise ValueError(
+                f"weights of {self.name}: {self.address} answered {error.code}; {advice}"
+            ) from None
+        except (OSError, RuntimeError) as error:  # the second of a file that came damaged
+            reason = getattr(error, "reason", None) or error
+            raise ValueError(
+                f"weights of {self.name}: no connection to {self.address} ({reason}); {advice}"
+            ) from None
+        return self._place
+
+
+def published(name: str) -> Published:
+    """What a package publishes for a network; ValueError where it has no such, or no weights."""
+    package, _, rest = ALIASES.get(name, name).partition(":")
+    if package == "timm" and (config := _timm_config(rest)) is not None:
+        if config.hf_hub_id:
+            from huggingface_hub import hf_hub_url
+
+            address = hf_hub_url(config.hf_hub_id, OWN_WEIGHTS)
+            return Published(name=name, address=address, hub=config.hf_hub_id)
+        if config.url:
+            return Published(name=name, address=config.url)
+    if package == "torchvision" and (weights := _torchvision_weights(rest)) is not None:
+        return Published(name=name, address=weights.url)
+    raise ValueError(
+        f"`pretrained`: there are no published weights for model {name!r}; take a network of timm "
+        "or torchvision that has some, or give a file with `weights`"
+    )
+
+
+def configured_mean_std(
+    name: str,
+) -> tuple[tuple[float, ...] | None, tuple[float, ...] | None]:
+    """How the package of a network normalises its images; None where it does not say."""
+    package, _, rest = ALIASES.get(name, name).partition(":")
+    if package == "timm" and (config := _timm_config(rest)) is not None:
+        return tuple(config.mean), tuple(config.std)
+    if package == "torchvision" and (weights := _torchvision_weights(rest)) is not None:
+        preprocessing = weights.transforms()
+        return tuple(preprocessing.mean), tuple(preprocessing.std)
+    return None, None
+
+
+def _timm_config(name: str) -> Any:
+    try:
+        import timm
+    except ImportError:
+        return None
+    return timm.get_pretrained_cfg(name) if timm.is_model(name) else None
+
+
+def _torchvision_weights(name: str) -> Any:
+    from torchvision import models
+
+    if name not in models.list_models(module=models):
+        return None
+    found = models.get_model_weights(name)
+    return getattr(found, "DEFAULT", None)
