@@ -27,6 +27,7 @@ from dada.config import (
     SearchConfig,
     TrainConfig,
     VerifyConfig,
+    whole_number,
 )
 from dada.data import Split, split_for_scoring, split_off_validation
 from dada.engine import joined, out_of_memory_named
@@ -39,6 +40,7 @@ from dada.preparation import (
     ImageSize,
     OutPath,
     as_typed,
+    check_size,
     lookahead_settings,
     prepare,
     search_settings,
@@ -52,6 +54,7 @@ from dada.preparation import (
 from dada.report import save_samples, write_report
 from dada.results import Result, Trained, write_training
 from dada.runlog import POLICY
+from dada.safe_text import quoted
 from dada.training.loop import Job, run_job
 from dada.training.loop import try_step as training_step
 from dada.trials.runners import Setting, default_at_once
@@ -75,6 +78,7 @@ def search(
     resume: bool = False,
     device: str = "auto",
     image_size: ImageSize = None,
+    skip_bad: bool = False,
     graph: bool = True,
     on_start: Callable[[Split, SearchConfig, str], None] | None = None,
     on_epoch: OnEpoch | None = None,
@@ -91,9 +95,13 @@ def search(
     `verify_budget` (seconds, roughly; by default there is one on a GPU) and `verify`, short
     trainings then choose between the policy found and the free ones:
     `result.policy.provenance["verification"]` says by how much it won. Both also take their
-    settings as a value, a `LookaheadConfig` or a `VerifyConfig`.
+    settings as a value, a `LookaheadConfig` or a `VerifyConfig`. With `skip_bad`, image files that
+    cannot be read are left out.
     """
-    asked = prepare("search", train_data, model, recipe, seed, device, image_size, out, resume)
+    asked = prepare(
+        "search", train_data, model, recipe, seed, device, image_size, out, resume, skip_bad
+    )
+    seed = asked.seed
     auto = wants_auto(settings)
     config = search_settings(asked, preset, lookahead, settings)
     ahead = lookahead_settings(asked, config, lookahead)
@@ -105,6 +113,7 @@ def search(
     undivided = split if split.val is None else None
     if undivided is not None:
         split = split_off_validation(split, config.val_fraction, seed)
+    check_size(config, split)
     network, name = asked.network(split), asked.model_name(split)
     if auto:
         config = with_room(
@@ -168,6 +177,7 @@ def train(
     resume: bool = False,
     device: str = "auto",
     image_size: ImageSize = None,
+    skip_bad: bool = False,
     graph: bool = True,
     on_start: Callable[[Split, TrainConfig, str], None] | None = None,
     on_epoch: OnEpoch | None = None,
@@ -179,7 +189,8 @@ def train(
     is set aside. `settings` are those of `TrainConfig`, over the defaults or over those of a recipe
     of the paper.
     """
-    asked = prepare("train", data, model, recipe, seed, device, image_size, out, resume)
+    asked = prepare("train", data, model, recipe, seed, device, image_size, out, resume, skip_bad)
+    seed = asked.seed
     auto = wants_auto(settings)
     config = train_settings(asked, settings)
     loaded = policy if isinstance(policy, Policy) else Policy.load(policy)
@@ -187,6 +198,7 @@ def train(
     split, unseen = split_for_scoring(whole, seed)
     if not isinstance(policy, Policy):
         loaded = Policy.load(baselines.name_for_data(policy, split.name, split.image_size))
+    check_size(config, split)
     name_of_policy = str(loaded.provenance.get("name"))
     config = replace(config, base=baselines.base_for(name_of_policy, base, split.image_size))
     job = Job(
@@ -245,6 +257,7 @@ def compare(
     metric: str = "accuracy",
     device: str = "auto",
     image_size: ImageSize = None,
+    skip_bad: bool = False,
     out: OutPath = None,
     resume: bool = False,
     graph: bool = True,
@@ -264,12 +277,12 @@ def compare(
     `at_once` trainings run side by side; None lets the program decide. More than one on a CPU means
     new processes, so a script has to keep its own calls under `if __name__ == "__main__":`.
     """
-    asked = prepare("compare", data, model, recipe, 0, device, image_size, out, resume)
+    asked = prepare("compare", data, model, recipe, 0, device, image_size, out, resume, skip_bad)
     numbers = seeds_of(seeds)
     if metric not in METRICS:
-        raise ValueError(f"`metric` should be one of {', '.join(METRICS)}, got {metric!r}")
-    if at_once is not None and at_once < 1:
-        raise ValueError(f"`at_once` should be 1 or more, got {at_once}")
+        raise ValueError(f"`metric` should be one of {', '.join(METRICS)}, got {quoted(metric)}")
+    if at_once is not None:
+        at_once = whole_number("at_once", at_once, least=1)
     auto = wants_auto(settings)
     config = train_settings(asked, settings)
     named = named_policies(policies)  # unknown names and broken files, before the data is read
@@ -279,6 +292,7 @@ def compare(
     whole, base = asked.load(config.base, settings, seed=0)
     config = replace(config, base=base)
     split, _ = split_for_scoring(whole, seed=0)
+    check_size(config, split)
     # A network that cannot be built, or gives no logits, is a mistake to find before any training.
     replace(asked, seed=numbers[0], model=copy.deepcopy(asked.model)).network(split)
     name = asked.model_name(split)

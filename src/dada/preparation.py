@@ -7,8 +7,9 @@ minutes.
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -26,13 +27,21 @@ from dada.config import (
     TrainConfig,
     VerifyConfig,
     changed,
+    real_number,
     search_config,
+    seed_number,
+    whole_number,
 )
 from dada.data import Split, load_with_base
+from dada.data.one_size import asked_size
 from dada.engine import Ranks, fitting, out_of_memory_named, resolve_device
 from dada.policy.space import SearchSpace
 from dada.recipes import Recipe
 from dada.runlog import RunLog, check_run_path
+from dada.safe_text import quoted
+
+MOST_STEPS = 50_000_000  # of a run: the learning rates of all of them are held in memory
+MOST_SEEDS = 10_000
 
 Config = TypeVar("Config", SearchConfig, TrainConfig)
 
@@ -53,6 +62,7 @@ class Preparation:
     image_size: ImageSize
     out: OutPath
     resume: bool
+    skip_bad: bool
 
     def load(
         self, base: Base, settings: Mapping[str, Any], *, val_data: Any = None, seed: int
@@ -63,7 +73,12 @@ class Preparation:
         """
         wanted = None if self.recipe is None and settings.get("base") is None else base
         return load_with_base(
-            self.data, wanted, val_data=val_data, image_size=self.image_size, seed=seed
+            self.data,
+            wanted,
+            val_data=val_data,
+            image_size=self.image_size,
+            seed=seed,
+            skip_bad=self.skip_bad,
         )
 
     def model_name(self, split: Split) -> str:
@@ -75,6 +90,11 @@ class Preparation:
         """A network for these images; a user's own is checked and used as it is."""
         shape = split.num_classes, split.channels, split.image_size
         if isinstance(self.model, nn.Module):
+            if not any(weight.requires_grad for weight in self.model.parameters()):
+                raise ValueError(
+                    "`model` has no weights to train: all of them are frozen; call "
+                    "model.requires_grad_(True)"
+                )
             example = torch.zeros(2, split.channels, *split.image_size, device=self.device)
             models.check_logits(self.model.to(self.device), example, split.num_classes)
             return self.model
@@ -116,13 +136,18 @@ def prepare(
     image_size: ImageSize,
     out: OutPath,
     resume: bool,
+    skip_bad: bool,
 ) -> Preparation:
     """Check all that can be checked before data is read."""
+    _check_type("out", out, (str, os.PathLike, type(None)), "a path")
+    _check_type("device", device, (str, torch.device), "a name")
+    _check_type("model", model, (str, nn.Module, type(None)), "a name or a torch.nn.Module")
+    _check_type("recipe", recipe, (str, type(None)), "a name")
     if out is not None:
         check_run_path(out, resume=resume)
     target = resolve_device(device)
-    if not abs(seed) < 2**62:  # torch takes 64 bits
-        raise ValueError(f"`seed` should be smaller than 2^62, got {seed}")
+    seed = seed_number(seed)
+    asked_size(image_size)
     kind = "search" if command == "search" else "train"
     chosen = None if recipe is None else recipes.named(recipe, wants=kind)
     return Preparation(
@@ -135,7 +160,38 @@ def prepare(
         image_size=image_size,
         out=out,
         resume=resume,
+        skip_bad=skip_bad,
     )
+
+
+def _check_type(name: str, value: Any, kinds: tuple[type, ...], words: str) -> None:
+    if not isinstance(value, kinds):
+        raise TypeError(f"`{name}` should be {words}, got {quoted(value)}")
+
+
+def check_size(config: SearchConfig | TrainConfig, split: Split) -> None:
+    """Refuse what could not begin: a step that no memory holds, more steps than can be counted."""
+    images = len(split.train)
+    batch = min(config.batch_size, images)
+    steps = config.epochs_for(max(1, images // batch)) * max(1, images // batch)
+    if steps > MOST_STEPS:
+        problem = f"`epochs` and `batch_size` make {steps:,} steps, more than {MOST_STEPS:,}"
+        raise ValueError(f"{problem}; lower the first or raise the second")
+    views = config.views if isinstance(config, SearchConfig) else 1
+    size = batch * views * split.channels * math.prod(split.image_size) * 4  # of a float
+    if size > (room := _memory()):
+        raise ValueError(
+            f"the images of one step would take {size / 1e9:,.0f} GB, and this machine has "
+            f"{room / 1e9:,.0f}; lower `batch_size`, `views` or `image_size`"
+        )
+
+
+def _memory() -> float:
+    """Bytes of this machine's main memory; infinite where the system does not say."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return math.inf
 
 
 def search_settings(
@@ -175,7 +231,7 @@ def verify_settings(
         # The paper's search is the paper's, without what came after it.
         default = config.preset == "dada" and asked.recipe is None and not several_processes()
         if seconds is not None:
-            settings = replace(settings, seconds=float(seconds))
+            settings = replace(settings, seconds=float(real_number("verify_budget", seconds)))
         if not verify or (seconds is None and not default):
             settings = replace(settings, seconds=0.0)
     if settings.seconds and several_processes():
@@ -190,13 +246,18 @@ def train_settings(asked: Preparation, settings: Mapping[str, Any]) -> TrainConf
 
 
 def seeds_of(seeds: int | Sequence[int]) -> tuple[int, ...]:
-    numbers = tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds)
+    if isinstance(seeds, str) or not isinstance(seeds, Iterable):
+        seeds = range(whole_number("seeds", seeds))
+    many = isinstance(seeds, range) and seeds.stop - seeds.start > MOST_SEEDS
+    numbers = () if many else tuple(whole_number("seeds", n) for n in seeds)
+    if many or len(numbers) > MOST_SEEDS:
+        raise ValueError(f"`seeds` should be at most {MOST_SEEDS:,} trainings of every policy")
     if not numbers:
         raise ValueError("there should be one seed or more, got none")
     if len(set(numbers)) < len(numbers):
-        raise ValueError(f"`seeds` should differ, got {', '.join(map(str, numbers))}")
+        raise ValueError(f"`seeds` should differ, got {quoted(numbers)}")
     if any(not 0 <= number < 2**62 for number in numbers):
-        raise ValueError(f"a seed should be in 0..2^62, got {', '.join(map(str, numbers))}")
+        raise ValueError(f"a seed should be in 0..2^62, got {quoted(numbers)}")
     return numbers
 
 
