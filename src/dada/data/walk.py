@@ -27,6 +27,7 @@ class Walk:
 
     root: str
     takes: Callable[[str], bool]  # by its name
+    skips_hidden: bool = True
     endings: Counter[str] = field(default_factory=Counter)  # of files not taken
     passed_over: list[str] = field(default_factory=list)
     not_files: list[str] = field(default_factory=list)
@@ -54,7 +55,7 @@ class Walk:
                 continue
             self.seen[who] = place
             for entry in _entries(place):
-                if hidden(entry.name):
+                if self.skips_hidden and hidden(entry.name):
                     continue
                 if entry.is_dir():
                     if not entry.is_symlink() or not self.leads_back(entry.path):
