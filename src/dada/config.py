@@ -18,7 +18,8 @@ Settings = TypeVar("Settings")
 MOST = {
     **dict.fromkeys(("epochs", "least_epochs", "warmup_epochs"), 100_000),
     **dict.fromkeys(("least_steps", "steps", "top", "batch_size", "most_images"), 10_000_000),
-    **dict.fromkeys(("lr", "policy_lr", "weight_decay", "temperature", "warmup_factor"), 1000),
+    **dict.fromkeys(("lr", "policy_lr"), 1e38),  # of a float with 32 bits
+    **dict.fromkeys(("weight_decay", "temperature", "warmup_factor"), 1000),
     **dict.fromkeys(("lighting", "views", "magnitude_bins"), 1000),
     **dict.fromkeys(("crop", "cutout"), 16_384),
     **dict.fromkeys(("lookahead", "verify_budget", "seconds"), 10_000_000),  # four months

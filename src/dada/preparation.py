@@ -35,10 +35,11 @@ from dada.config import (
 from dada.data import Split, load_with_base
 from dada.data.one_size import asked_size
 from dada.engine import Ranks, fitting, out_of_memory_named, resolve_device
+from dada.engine.memory import memory_of_machine
 from dada.policy.space import SearchSpace
 from dada.recipes import Recipe
 from dada.runlog import RunLog, check_run_path
-from dada.safe_text import quoted
+from dada.safe_text import printable, quoted
 
 MOST_STEPS = 50_000_000  # of a run: the learning rates of all of them are held in memory
 MOST_SEEDS = 10_000
@@ -90,13 +91,13 @@ class Preparation:
         """A network for these images; a user's own is checked and used as it is."""
         shape = split.num_classes, split.channels, split.image_size
         if isinstance(self.model, nn.Module):
+            example = torch.zeros(2, split.channels, *split.image_size, device=self.device)
+            models.check_logits(self.model.to(self.device), example, split.num_classes)
             if not any(weight.requires_grad for weight in self.model.parameters()):
                 raise ValueError(
                     "`model` has no weights to train: all of them are frozen; call "
                     "model.requires_grad_(True)"
                 )
-            example = torch.zeros(2, split.channels, *split.image_size, device=self.device)
-            models.check_logits(self.model.to(self.device), example, split.num_classes)
             return self.model
         return models.build(self.model_name(split), *shape, seed=self.seed)
 
@@ -179,19 +180,11 @@ def check_size(config: SearchConfig | TrainConfig, split: Split) -> None:
         raise ValueError(f"{problem}; lower the first or raise the second")
     views = config.views if isinstance(config, SearchConfig) else 1
     size = batch * views * split.channels * math.prod(split.image_size) * 4  # of a float
-    if size > (room := _memory()):
+    if size > (room := memory_of_machine()):
         raise ValueError(
             f"the images of one step would take {size / 1e9:,.0f} GB, and this machine has "
             f"{room / 1e9:,.0f}; lower `batch_size`, `views` or `image_size`"
         )
-
-
-def _memory() -> float:
-    """Bytes of this machine's main memory; infinite where the system does not say."""
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):
-        return math.inf
 
 
 def search_settings(
@@ -255,10 +248,14 @@ def seeds_of(seeds: int | Sequence[int]) -> tuple[int, ...]:
     if not numbers:
         raise ValueError("there should be one seed or more, got none")
     if len(set(numbers)) < len(numbers):
-        raise ValueError(f"`seeds` should differ, got {quoted(numbers)}")
+        raise ValueError(f"`seeds` should differ, got {_some(numbers)}")
     if any(not 0 <= number < 2**62 for number in numbers):
-        raise ValueError(f"a seed should be in 0..2^62, got {quoted(numbers)}")
+        raise ValueError(f"a seed should be in 0..2^62, got {_some(numbers)}")
     return numbers
+
+
+def _some(numbers: Sequence[int]) -> str:
+    return printable(", ".join(map(str, numbers[:20])))
 
 
 def as_typed(source: Any) -> str | None:
