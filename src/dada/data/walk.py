@@ -94,7 +94,9 @@ class Walk:
                 f"{self._first(self.passed_over)}"
             )
         if self.not_files:
-            what = "not opened, being no files (pipes, devices, links to nothing)"
+            what = "not opened, for it is no file (a pipe, a device, a link to nothing)"
+            if len(self.not_files) > 1:
+                what = "not opened, for they are no files (pipes, devices, links to nothing)"
             notes.append(f"{_some(self.not_files, 'name')} {what}: {self._first(self.not_files)}")
         if self.not_followed:
             what = "not followed, leading to folders that are searched anyway"
