@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 from pathlib import Path
 
@@ -227,3 +229,55 @@ def test_every_ending_it_accepts_can_be_written(tmp_path):
             assert known[ending] in Image.SAVE, ending
             save(RGB, tmp_path / ending[1:] / f"a{ending}")
             assert apply_to_folder(INVERT, tmp_path / ending[1:], tmp_path / "out" / ending[1:])
+
+
+def test_names_too_long_are_cut_and_stay_apart(tmp_path):
+    long = "\u00e9" * 125  # of two bytes each
+    for ending in ("a", "b"):
+        save(RGB, tmp_path / "in" / f"{long}{ending}.png")
+    save(RGB, tmp_path / "in" / "x.png")
+    result = apply_to_folder(INVERT, tmp_path / "in", tmp_path / "out", copies=2)
+    assert result.written == 6 and not result.skipped
+    names = [path.name for path in (tmp_path / "out").iterdir()]
+    assert len(set(names)) == 6 and max(len(name.encode()) for name in names) <= 255
+    assert sum(name.startswith(long[:100]) for name in names) == 4
+
+
+def test_what_cannot_be_written_is_skipped_and_a_full_disk_is_named(photos, tmp_path, monkeypatch):
+    whole = Image.Image.save
+
+    def failing(code, name):
+        def save(image, path, **options):
+            if failing.turn.pop(0):
+                raise OSError(code, name)
+            whole(image, path, **options)
+
+        return save
+
+    failing.turn = [True, False]
+    monkeypatch.setattr(Image.Image, "save", failing(errno.EINVAL, "no"))
+    result = apply_to_folder(INVERT, photos, tmp_path / "one")
+    assert result.written == 1 and [line.endswith(": no") for line in result.skipped] == [True]
+    failing.turn = [False, True]
+    monkeypatch.setattr(Image.Image, "save", failing(errno.ENOSPC, "No space left"))
+    with pytest.raises(OSError, match=r"cannot be written \(No space left\); make room, then try"):
+        apply_to_folder(INVERT, photos, tmp_path / "two")
+    assert len(contents(tmp_path / "two")) == 1
+
+
+def test_pipes_and_loops_are_skipped(photos, tmp_path):
+    os.mkfifo(photos / "pipe.png")
+    (photos / "loop").symlink_to(".")
+    result = apply_to_folder(INVERT, photos, tmp_path / "out")
+    assert result.images == 2
+    assert sorted(result.skipped) == [
+        "loop: a link that leads back",
+        "pipe.png: neither a file nor a folder",
+    ]
+
+
+def test_no_other_format_of_pillow_is_opened(photos, tmp_path):
+    Image.new("RGB", (4, 4)).save(tmp_path / "x.eps")
+    (tmp_path / "x.eps").rename(photos / "x.jpg")
+    result = apply_to_folder(INVERT, photos, tmp_path / "out")
+    assert result.skipped == ["x.jpg: not an image"]

@@ -295,3 +295,40 @@ def test_the_commands(tmp_path, monkeypatch, capsys):
     refused = "dada: a.json: exists already; choose another --out or pass --force\n"
     assert dada(*export_it) == (2, "", refused)
     assert dada(*export_it, "--force")[0] == 0
+
+
+HOSTILE = {
+    "albumentations": [
+        node("GaussianBlur", blur_limit=[3, 3], sigma_limit=[0, 0]),
+        node("OneOf", transforms=[]),
+        node("OneOf", transforms=[node("NoOp", p=0)["transform"]] * 2),
+        node("Compose", transforms=[5]),
+        node("Posterize", num_bits=10**290),
+        node("InvertImg") | {"transform": {"__class_fullname__": "InvertImg", "p": "nan"}},
+        node("Affine", rotate={"a": 1}, interpolation=0),
+    ],
+    "torchvision": [
+        [[["Rotate", 10**400, 1]]],
+        [[["Rotate", 1, 10**300]]],
+        [[]] * 3,
+        [[[1, 2, 3]]],
+    ],
+    "timm": [[[["Rotate", 0.5, 10**400]]], [[["Rotate", 0.5, -(10**300)]]], {"a": 1}],
+}
+
+
+@pytest.mark.parametrize("source", HOSTILE)
+def test_whatever_is_in_a_file_is_a_policy_or_one_line(tmp_path, source):
+    for number, content in enumerate(HOSTILE[source]):
+        try:
+            policy = import_policy(write(tmp_path / f"{number}.json", content), source)
+        except ValueError as error:
+            assert "\n" not in str(error) and len(str(error)) < 700
+        else:
+            assert Policy.from_json(policy.to_json()) == policy
+
+
+@pytest.mark.parametrize("name", [f"rand-n{9**40}", f"rand-m{'9' * 400}", "rand-n0", "x" * 5000])
+def test_numbers_of_any_size_in_a_name(name):
+    with pytest.raises(ValueError, match=r"n should be 1 to 20|0\.\.10|neither a file"):
+        import_policy(name, "timm")

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from dada import models, recipes
-from dada.api.preparation import reduced as reduced_by
+from dada.api.settings import reduced as reduced_by
 from dada.config import BASES
 from dada.data import Split, TensorPart
 

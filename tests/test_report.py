@@ -40,7 +40,7 @@ from dada.report import save_samples, write_report
 from dada.report.markup import Html, fill, join
 from dada.report.plots import line_chart, points, short, ticks
 from dada.report.repeat import loader_code, loop_code, search_command
-from dada.report.run_directory import read_run_directory
+from dada.report.run_directory import number, read_run_directory
 from dada.runlog import RunLog, to_toml
 from dada.terminal.commands import app, main
 
@@ -727,3 +727,30 @@ def test_the_command_repeats_weights_and_base():
     own = replace(fine_tuning, base=Base(scale=0.5))
     call = search_command(asked | {"search": asdict(own)}, "runs/x")
     assert "Base(" in call and "scale=0.5" in call and "from dada.config import Base" in call
+
+
+def test_samples_of_strangers_are_bounded(tmp_path):
+    """A few kilobytes that unpack to 200 MB, and arrays of other shapes."""
+    run = make_run(tmp_path / "run")
+    labels, classes = np.zeros(1, np.int64), np.array(["a"])
+    bad = {
+        "unpacks to": np.zeros((1, 3, 8192, 8192), np.uint8),
+        "images of shape": np.zeros((1, 8, 8), np.uint8),
+        "no item": None,
+    }
+    for says, images in bad.items():
+        arrays = {} if images is None else {"images": images}
+        np.savez_compressed(run / "samples.npz", labels=labels, classes=classes, **arrays)
+        with pytest.raises(ValueError, match=rf"samples\.npz cannot be read .*{says}"):
+            write_report(run)
+
+
+def test_a_config_with_numbers_beyond_floats(tmp_path):
+    run = make_run(tmp_path / "run")
+    text = (run / "config.toml").read_text()
+    (run / "config.toml").write_text(text + f"\nhuge = {10**400}\n")
+    assert write_report(run).is_file()
+    assert number(10**400) is None
+    (run / "config.toml").write_text("a = " + "[" * 5000)
+    with pytest.raises(ValueError, match=r"config\.toml is not readable as TOML"):
+        write_report(run)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
+import re
+import shutil
 import signal
 import stat
 import subprocess
@@ -20,7 +23,15 @@ import pytest
 import torch
 
 import dada.runlog
-from dada.runlog import RunLog, check_run_path, read_log, to_toml, versions, write_text
+from dada.runlog import (
+    RunLog,
+    check_run_path,
+    read_log,
+    read_summary,
+    to_toml,
+    versions,
+    write_text,
+)
 
 SOURCE = str(Path(dada.runlog.__file__).parents[2])
 
@@ -528,3 +539,83 @@ def test_a_checkpoint_is_wanted_as_often_as_costs_little(tmp_path, monkeypatch):
     assert not run.wants_checkpoint
     now += 0.2
     assert run.wants_checkpoint
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
+def test_a_full_disk_names_the_file_and_says_how_to_go_on(tmp_path, monkeypatch, code):
+    run = RunLog(tmp_path / "run")
+    run.checkpoint({"epoch": 1})
+
+    def full(descriptor):
+        raise OSError(code, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    for write in (lambda: run.checkpoint({"epoch": 2}), lambda: run.save_text("a.txt", "x")):
+        with pytest.raises(OSError) as caught:
+            write()
+        message = str(caught.value)
+        assert re.search(r"run/[a-z.]+: cannot be written \(No space left on device\)", message)
+        assert message.endswith("make room, then `resume=True` continues the run")
+        assert caught.value.errno == code
+    monkeypatch.undo()
+    assert RunLog(tmp_path / "run", resume=True).restore() == {"epoch": 1}
+
+
+def test_a_disk_that_fills_while_torch_writes_does_not_end_the_process(tmp_path):
+    """It would: an exception inside the writer of torch calls std::terminate."""
+    script = f"""
+import resource, torch
+from dada.runlog import RunLog
+run = RunLog({str(tmp_path / "run")!r})
+resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+try:
+    run.checkpoint({{"weights": torch.zeros(100_000)}})
+except OSError as error:
+    print(error)
+"""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, env=environment
+    )
+    assert done.returncode == 0, done.stderr
+    assert "checkpoint.next.pt: cannot be written (File too large); make room, then" in done.stdout
+
+
+def test_a_checkpoint_of_a_run_with_other_settings_is_refused(tmp_path):
+    for name, seed in (("one", 1), ("two", 2)):
+        run = RunLog(tmp_path / name)
+        run.config({"seed": seed})
+        run.checkpoint({"epoch": 1})
+    shutil.copy(tmp_path / "one" / "checkpoint.pt", tmp_path / "two" / "checkpoint.pt")
+    again = RunLog(tmp_path / "two", resume=True)
+    again.config({"seed": 2})
+    with pytest.raises(ValueError, match=r"checkpoint\.pt is of a run with other settings; delete"):
+        again.restore()
+
+
+DAMAGE = ("", "{", "[]", "null", '{"a": NaN}', "\x00", '{"sessions": 3}')
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_damaged_files_of_a_run_are_named(tmp_path, damage):
+    run = RunLog(tmp_path / "run")
+    run.finish({"seconds": 1.0})
+    (run.path / "finished.json").write_text(damage)
+    if not damage.startswith('{"s'):
+        with pytest.raises(ValueError, match=r"finished\.json is damaged"):
+            read_summary(run.path)
+    (run.path / "log.jsonl").write_text(f"{damage}\n")
+    if not damage.startswith('{"s'):
+        with pytest.raises(ValueError, match=r"log\.jsonl, line 1 is"):
+            read_log(run.path)
+    (run.path / "finished.json").unlink()
+    (run.path / "run.json").write_text(damage)
+    with pytest.raises(ValueError, match=r"holds no run \(no readable run\.json\)"):
+        RunLog(run.path, resume=True)
+
+
+def test_sessions_of_another_kind_do_not_stand_in_the_way(tmp_path):
+    run = RunLog(tmp_path / "run")
+    about = json.loads((run.path / "run.json").read_text())
+    (run.path / "run.json").write_text(json.dumps(about | {"sessions": 3}))
+    assert len(json.loads((RunLog(run.path, resume=True).path / "run.json").read_text())) == 3

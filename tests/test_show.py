@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ import torch
 from PIL import Image
 from rich.console import Console
 
+from dada.data import images
 from dada.policy import Policy, PolicyOp, SubPolicy
 from dada.report import contact_sheet as sheets
 from dada.terminal import policy_table
@@ -217,3 +219,30 @@ def test_a_picture_that_is_none(here, name, says):
     with pytest.raises(ValueError, match=re.escape(says)):
         sheets.write_sheet(INVERT, here / name, None)
     assert sorted(path.name for path in here.iterdir()) == ["folder", "notes.txt"]
+
+
+def test_of_a_large_picture_no_more_is_made_than_is_shown(here, monkeypatch):
+    Image.new("RGB", (5000, 40), "red").save("wide.png")
+    seen = []
+
+    def sheet(policy, pictures):
+        seen.extend(picture.size for picture in pictures)
+        return Image.new("RGB", (4, 4))
+
+    monkeypatch.setattr(sheets, "contact_sheet", sheet)
+    sheets.write_sheet(Policy.load("dada-cifar10"), Path("wide.png"), None)
+    assert seen == [(2048, 16)]
+
+
+def test_of_a_folder_only_what_is_shown_is_decoded(here, monkeypatch):
+    for k in range(30):
+        path = here / "data" / "ab"[k % 2] / f"{k}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (8, 8), (k, 0, 0)).save(path)
+    opened = []
+    whole = images.open_file
+    monkeypatch.setattr(
+        "dada.data.parts.open_file", lambda path, **how: opened.append(path) or whole(path, **how)
+    )
+    assert len(sheets.pictures_for(str(here / "data"), 4)) == 4
+    assert len(opened) == 4

@@ -28,7 +28,7 @@ from typing import Any
 
 import dada
 from dada import Policy, models, recipes
-from dada.api.preparation import reduced
+from dada.api.settings import reduced
 from dada.config import SearchConfig, TrainConfig, changed
 from dada.data import Split, load, reduce, split_off_validation
 from dada.engine import resolve_device

@@ -3,16 +3,100 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import numbers
+import operator
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
+
+from dada.safe_text import quoted
 
 Settings = TypeVar("Settings")
 
 
+# The most that is not a slip of the hand, and with which a run could still begin.
+MOST = {
+    **dict.fromkeys(("epochs", "least_epochs", "warmup_epochs"), 100_000),
+    **dict.fromkeys(("least_steps", "steps", "top", "batch_size", "most_images"), 10_000_000),
+    **dict.fromkeys(("lr", "policy_lr"), 1e38),  # of a float with 32 bits
+    **dict.fromkeys(("weight_decay", "temperature", "warmup_factor"), 1000),
+    **dict.fromkeys(("lighting", "views", "magnitude_bins"), 1000),
+    **dict.fromkeys(("crop", "cutout"), 16_384),
+    **dict.fromkeys(("lookahead", "verify_budget", "seconds"), 10_000_000),  # four months
+    "at_once": 1000,
+    "copies": 1_000_000,
+}
+
+
+def whole_number(name: str, value: Any, least: float = -math.inf) -> int:
+    """A whole number as Python has it, from what the user gave: numpy's too, no 3.0, no True."""
+    try:
+        if isinstance(value, bool):
+            raise TypeError
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"`{name}` should be a whole number, got {quoted(value)}") from None
+    _check_limits(name, number, least)
+    return number
+
+
+def seed_number(value: Any, name: str = "seed") -> int:
+    """A seed: torch takes 64 bits, and some seeds are counted up from this one."""
+    seed = whole_number(name, value)
+    if not abs(seed) < 2**62:
+        raise ValueError(f"`{name}` should be smaller than 2^62, got {quoted(seed)}")
+    return seed
+
+
+def real_number(name: str, value: Any) -> float:
+    """A finite number; a whole one stays so."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise TypeError(f"`{name}` should be a number, got {quoted(value)}")
+    number: Any = value.item() if hasattr(value, "item") else value
+    try:
+        finite = math.isfinite(number)
+    except OverflowError:  # a whole number beyond floats
+        finite = False
+    if not finite and not (name == "clip" and value == math.inf):
+        raise ValueError(f"`{name}` should be a finite number, got {quoted(value)}")
+    _check_limits(name, number, -math.inf)
+    return number  # type: ignore[no-any-return]
+
+
+def _check_limits(name: str, number: float, least: float) -> None:
+    if number < least:
+        raise ValueError(f"`{name}` should be {least:,} or more, got {quoted(number)}")
+    if number > MOST.get(name, math.inf):
+        raise ValueError(f"`{name}` should be at most {MOST[name]:,}, got {quoted(number)}")
+
+
+def _check_types(settings: Any) -> None:
+    """Every field is of the type it is declared with; numpy's numbers become Python's."""
+    for field in fields(settings):
+        value, kind = getattr(settings, field.name), str(field.type)
+        if value is None and kind.endswith("None"):
+            continue
+        if kind.startswith("int"):
+            object.__setattr__(settings, field.name, whole_number(field.name, value))
+        elif kind.startswith("float"):
+            object.__setattr__(settings, field.name, real_number(field.name, value))
+        elif kind.startswith("tuple["):
+            if isinstance(value, str) or not isinstance(value, Iterable):
+                raise TypeError(f"`{field.name}` should be a list, got {quoted(value)}")
+            if "float" in kind:
+                given = tuple(real_number(field.name, number) for number in value)
+                object.__setattr__(settings, field.name, given)
+        elif kind == "bool" and not isinstance(value, bool):
+            raise TypeError(f"`{field.name}` should be True or False, got {quoted(value)}")
+        elif kind == "str" and not isinstance(value, str):
+            raise TypeError(f"`{field.name}` should be a name, got {quoted(value)}")
+        elif kind == "Base" and not isinstance(value, Base):
+            raise TypeError(f"`{field.name}` should be a dada.config.Base, got {quoted(value)}")
+
+
 def _one_of(name: str, value: Any, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
-        raise ValueError(f"`{name}` should be one of {', '.join(allowed)}, got {value!r}")
+        raise ValueError(f"`{name}` should be one of {', '.join(allowed)}, got {quoted(value)}")
 
 
 def _positive(name: str, value: float) -> None:
@@ -37,6 +121,7 @@ class Base:
     scale: float = 1.0
 
     def __post_init__(self) -> None:
+        _check_types(self)
         if not 0 < self.scale <= 1:
             raise ValueError(f"`scale` should lie in 0..1 and not be 0, got {self.scale}")
         if self.scale < 1 and (self.crop or self.resized_crop):
@@ -121,6 +206,7 @@ class SearchConfig:
     base: Base = Base()
 
     def __post_init__(self) -> None:
+        _check_types(self)
         _one_of("preset", self.preset, ("dada", "paper"))
         _one_of("hypergradient", self.hypergradient, ("finite_difference", "forward"))
         estimators = ("gumbel", "gumbel-sampled", "relax", "reinforce", "rloo")
@@ -179,8 +265,7 @@ PRESETS: dict[str, SearchConfig] = {
 
 def search_config(preset: str = "dada", **changes: Any) -> SearchConfig:
     """A preset with some settings changed; None leaves a setting as it is."""
-    if preset not in PRESETS:
-        raise ValueError(f"`preset` should be one of {', '.join(PRESETS)}, got {preset!r}")
+    _one_of("preset", preset, tuple(PRESETS))
     return changed(PRESETS[preset], changes)
 
 
@@ -212,6 +297,7 @@ class TrainConfig:
     base: Base = Base()
 
     def __post_init__(self) -> None:
+        _check_types(self)
         _one_of("schedule", self.schedule, ("cosine", "step"))
         _one_of("optimizer", self.optimizer, ("sgd", "adamw"))
         _one_of("precision", self.precision, ("auto", "bf16", "tf32", "fp32"))
@@ -273,6 +359,7 @@ class ShortTraining:
     warmup: float = 0.1  # largest part of the training
 
     def __post_init__(self) -> None:
+        _check_types(self)
         for field in fields(self):
             _positive(field.name, getattr(self, field.name))
 
@@ -299,6 +386,7 @@ class LookaheadConfig:
     stand_in_images_of_a_class: int = 10  # or so many, if that is more
 
     def __post_init__(self) -> None:
+        real_number("lookahead", self.seconds)
         if self.most_runs % 2:
             raise ValueError(f"`most_runs` should be even, got {self.most_runs}")
         if not 0 <= self.seconds < math.inf:
@@ -334,6 +422,7 @@ class VerifyConfig:
     training: ShortTraining = SHORT
 
     def __post_init__(self) -> None:
+        real_number("verify_budget", self.seconds)
         if not 0 <= self.seconds < math.inf:
             raise ValueError(f"`verify_budget` should be 0 or more seconds, got {self.seconds:g}")
 
@@ -351,6 +440,8 @@ def changed(start: Settings, changes: Mapping[str, Any]) -> Settings:
     known = {field.name for field in fields(start)}  # type: ignore[arg-type]
     for name in changes:
         if name not in known:
-            raise ValueError(f"unknown setting {name!r}; there are {', '.join(sorted(known))}")
+            raise ValueError(
+                f"unknown setting {quoted(name)}; there are {', '.join(sorted(known))}"
+            )
     given = {name: value for name, value in changes.items() if value is not None}
     return replace(start, **given)  # type: ignore[type-var]

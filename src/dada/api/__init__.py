@@ -12,12 +12,11 @@ from typing import Any
 from torch import nn
 
 from dada import models
-from dada.api.preparation import (
-    ImageSize,
-    OutPath,
-    as_typed,
+from dada.api.preparation import ImageSize, OutPath, as_typed, prepare
+from dada.api.results import Result, Trained, write_training
+from dada.api.settings import (
+    check_size,
     lookahead_settings,
-    prepare,
     reduced,
     search_settings,
     seeds_of,
@@ -26,7 +25,6 @@ from dada.api.preparation import (
     wants_auto,
     with_room,
 )
-from dada.api.results import Result, Trained, write_training
 from dada.comparison import (
     METRICS,
     Comparison,
@@ -42,6 +40,7 @@ from dada.config import (
     SearchConfig,
     TrainConfig,
     VerifyConfig,
+    whole_number,
 )
 from dada.data import Split, split_for_scoring, split_off_validation
 from dada.engine import joined, out_of_memory_named, several_processes
@@ -53,6 +52,7 @@ from dada.policy_search.measuring import try_step as searching_step
 from dada.policy_search.verify import OnTraining
 from dada.report import save_samples, write_report
 from dada.runlog import POLICY
+from dada.safe_text import quoted
 from dada.training.loop import Job, run_job
 from dada.training.loop import try_step as training_step
 from dada.trials.runners import Setting, default_at_once
@@ -79,6 +79,7 @@ def search(
     pretrained: bool = False,
     weights: OutPath = None,
     freeze: str | None = None,
+    skip_bad: bool = False,
     graph: bool = True,
     on_start: Callable[[Split, SearchConfig, str], None] | None = None,
     on_epoch: OnEpoch | None = None,
@@ -97,7 +98,8 @@ def search(
     `verify_budget` (seconds, roughly; by default there is one on a GPU) and `verify`, short
     trainings then choose between the policy found and the free ones:
     `result.policy.provenance["verification"]` says what was seen. Both also take their
-    settings as a value, a `LookaheadConfig` or a `VerifyConfig`.
+    settings as a value, a `LookaheadConfig` or a `VerifyConfig`. With `skip_bad`, image files that
+    cannot be read are left out.
     """
     asked = prepare(
         "search",
@@ -114,7 +116,9 @@ def search(
         freeze=freeze,
         settings=settings,
         on_note=on_note,
+        skip_bad=skip_bad,
     )
+    seed = asked.seed
     auto = wants_auto(settings)
     config = search_settings(asked, preset, lookahead, settings)
     ahead = lookahead_settings(asked, config, lookahead)
@@ -126,6 +130,7 @@ def search(
     undivided = split if split.val is None else None
     if undivided is not None:
         split = split_off_validation(split, config.val_fraction, seed)
+    check_size(config, split)
     network, name = asked.network(split), asked.model_name(split)
     if auto:
         config = with_room(
@@ -203,6 +208,7 @@ def train(
     pretrained: bool = False,
     weights: OutPath = None,
     freeze: str | None = None,
+    skip_bad: bool = False,
     graph: bool = True,
     on_start: Callable[[Split, TrainConfig, str], None] | None = None,
     on_epoch: OnEpoch | None = None,
@@ -230,7 +236,9 @@ def train(
         freeze=freeze,
         settings=settings,
         on_note=on_note,
+        skip_bad=skip_bad,
     )
+    seed = asked.seed
     auto = wants_auto(settings)
     config = train_settings(asked, settings)
     loaded = policy if isinstance(policy, Policy) else Policy.load(policy)
@@ -239,6 +247,7 @@ def train(
     split, unseen = split_for_scoring(whole, seed)
     if not isinstance(policy, Policy):
         loaded = Policy.load(baselines.name_for_data(policy, split.name, split.image_size))
+    check_size(config, split)
     name_of_policy = str(loaded.provenance.get("name"))
     config = replace(config, base=baselines.base_for(name_of_policy, base, split.image_size))
     job = Job(
@@ -300,6 +309,7 @@ def compare(
     metric: str = "accuracy",
     device: str = "auto",
     image_size: ImageSize = None,
+    skip_bad: bool = False,
     out: OutPath = None,
     resume: bool = False,
     pretrained: bool = False,
@@ -338,12 +348,13 @@ def compare(
         freeze=freeze,
         settings=settings,
         on_note=on_note,
+        skip_bad=skip_bad,
     )
     numbers = seeds_of(seeds)
     if metric not in METRICS:
-        raise ValueError(f"`metric` should be one of {', '.join(METRICS)}, got {metric!r}")
-    if at_once is not None and at_once < 1:
-        raise ValueError(f"`at_once` should be 1 or more, got {at_once}")
+        raise ValueError(f"`metric` should be one of {', '.join(METRICS)}, got {quoted(metric)}")
+    if at_once is not None:
+        at_once = whole_number("at_once", at_once, least=1)
     auto = wants_auto(settings)
     config = train_settings(asked, settings)
     named = named_policies(policies)  # unknown names and broken files, before the data is read
@@ -353,6 +364,7 @@ def compare(
     asked, whole, base = asked.load(config.base, settings, seed=0)
     config = replace(asked.usual(config, settings, len(whole.train)), base=base)
     split, _ = split_for_scoring(whole, seed=0)
+    check_size(config, split)
     # A network that cannot be built, or gives no logits, is a mistake to find before any training.
     replace(asked, seed=numbers[0], model=copy.deepcopy(asked.model)).network(split)
     name = asked.model_name(split)

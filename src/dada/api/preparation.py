@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Iterator, Mapping, MutableMapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import nn
@@ -24,34 +24,25 @@ from dada.config import (
     FINE_TUNING,
     FINE_TUNING_ADAMW,
     LARGEST_TUNING_BATCH,
-    LOOKAHEAD,
     SEARCH_FINE_TUNING,
     SMALLEST_TUNING_BATCH,
-    VERIFY,
     Base,
-    LookaheadConfig,
     SearchConfig,
-    TrainConfig,
-    VerifyConfig,
     base_named,
-    changed,
-    search_config,
+    seed_number,
 )
-from dada.data import Split, load_with_base, reduce
+from dada.data import Split, load_with_base
+from dada.data.one_size import asked_size
 from dada.engine import (
     Ranks,
-    fitting,
     join,
-    out_of_memory_named,
     resolve_device,
     several_processes,
 )
 from dada.models.weights import FREEZE, Published, Tell, Weights, from_file, published
-from dada.policy.space import SearchSpace
 from dada.recipes import Recipe
 from dada.runlog import RunLog, check_run_path
-
-Config = TypeVar("Config", SearchConfig, TrainConfig)
+from dada.safe_text import quoted
 
 OutPath = str | os.PathLike[str] | None
 ImageSize = int | tuple[int, int] | None
@@ -70,6 +61,7 @@ class Preparation:
     image_size: ImageSize
     out: OutPath
     resume: bool
+    skip_bad: bool = False
     start: Weights | Published | None = None  # trained weights; published ones are not read yet
     base_changes: Mapping[str, Any] = field(default_factory=dict)  # crop, flip and scale
     freeze: str = "norm"  # what of a trained network does not learn
@@ -86,7 +78,12 @@ class Preparation:
 
         def read(image_size: ImageSize) -> tuple[Split, Base]:
             return load_with_base(
-                self.data, wanted, val_data=val_data, image_size=image_size, seed=seed
+                self.data,
+                wanted,
+                val_data=val_data,
+                image_size=image_size,
+                seed=seed,
+                skip_bad=self.skip_bad,
             )
 
         split, found = read(self.image_size)
@@ -130,6 +127,11 @@ class Preparation:
         if isinstance(self.model, nn.Module):
             example = torch.zeros(2, split.channels, *split.image_size, device=self.device)
             models.check_logits(self.model.to(self.device), example, split.num_classes)
+            if not any(weight.requires_grad for weight in self.model.parameters()):
+                raise ValueError(
+                    "`model` has no weights to train: all of them are frozen; call "
+                    "model.requires_grad_(True)"
+                )
             return self.model
         network = models.build(self.model_name(split), *shape, seed=self.seed)
         if self.weights is not None:
@@ -208,16 +210,21 @@ def prepare(
     freeze: str | None = None,
     settings: MutableMapping[str, Any],
     on_note: Tell | None = None,
+    skip_bad: bool = False,
 ) -> Preparation:
     """Check all that can be checked before data is read.
 
     A `base` by name becomes a value in `settings`, and what changes it is taken out of there.
     """
+    _check_type("out", out, (str, os.PathLike, type(None)), "a path")
+    _check_type("device", device, (str, torch.device), "a name")
+    _check_type("model", model, (str, nn.Module, type(None)), "a name or a torch.nn.Module")
+    _check_type("recipe", recipe, (str, type(None)), "a name")
     if out is not None:
         check_run_path(out, resume=resume)
     target = resolve_device(device)
-    if not abs(seed) < 2**62:  # torch takes 64 bits
-        raise ValueError(f"`seed` should be smaller than 2^62, got {seed}")
+    seed = seed_number(seed)
+    asked_size(image_size)
     kind = "search" if command == "search" else "train"
     chosen = None if recipe is None else recipes.named(recipe, wants=kind)
     model, start = _starting_point(model or (chosen.model if chosen else None), pretrained, weights)
@@ -244,6 +251,7 @@ def prepare(
         image_size=image_size,
         out=out,
         resume=resume,
+        skip_bad=skip_bad,
     )
 
 
@@ -271,73 +279,9 @@ def _to_stderr(line: str) -> None:
     print(f"dada: {line}", file=sys.stderr)
 
 
-def search_settings(
-    asked: Preparation,
-    preset: str,
-    lookahead: float | LookaheadConfig | None,
-    settings: Mapping[str, Any],
-) -> SearchConfig:
-    seconds = lookahead.seconds if isinstance(lookahead, LookaheadConfig) else lookahead
-    settings = {**settings, "lookahead": seconds}
-    config = search_config(preset, **settings)
-    if asked.recipe is not None:
-        assert asked.recipe.search is not None
-        config = changed(asked.recipe.search, settings)
-    SearchSpace.of(config)  # an operation that is not there is a mistake, too
-    return config
-
-
-def lookahead_settings(
-    asked: Preparation, config: SearchConfig, lookahead: float | LookaheadConfig | None
-) -> LookaheadConfig:
-    """How to look ahead: what was asked for, or the preset's seconds, or the device's default."""
-    if isinstance(lookahead, LookaheadConfig):
-        return lookahead
-    usual = LOOKAHEAD[asked.device.type]
-    return usual if config.lookahead is None else replace(usual, seconds=config.lookahead)
-
-
-def verify_settings(
-    asked: Preparation, config: SearchConfig, verify: bool | VerifyConfig, seconds: float | None
-) -> VerifyConfig:
-    """How to verify: what was asked for, or else the default of the default search, or not."""
-    if isinstance(verify, VerifyConfig):
-        settings = verify
-    else:
-        settings = VERIFY[asked.device.type]
-        # The paper's search is the paper's, without what came after it.
-        default = config.preset == "dada" and asked.recipe is None and not several_processes()
-        if seconds is not None:
-            settings = replace(settings, seconds=float(seconds))
-        if not verify or (seconds is None and not default):
-            settings = replace(settings, seconds=0.0)
-    if settings.seconds and several_processes():
-        raise ValueError("`verify_budget` is for one process; leave it out under torchrun")
-    return settings
-
-
-def train_settings(asked: Preparation, settings: Mapping[str, Any]) -> TrainConfig:
-    recipe = asked.recipe
-    start = TrainConfig() if recipe is None or recipe.train is None else recipe.train
-    return changed(start, settings)
-
-
-def reduced(split: Split, recipe: Recipe, seed: int) -> Split:
-    """The part of the data that the paper searched on, drawn by seed."""
-    if recipe.reduce_to is None:
-        return split
-    return reduce(split, recipe.reduce_to, seed, classes=recipe.classes)
-
-
-def seeds_of(seeds: int | Sequence[int]) -> tuple[int, ...]:
-    numbers = tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds)
-    if not numbers:
-        raise ValueError("there should be one seed or more, got none")
-    if len(set(numbers)) < len(numbers):
-        raise ValueError(f"`seeds` should differ, got {', '.join(map(str, numbers))}")
-    if any(not 0 <= number < 2**62 for number in numbers):
-        raise ValueError(f"a seed should be in 0..2^62, got {', '.join(map(str, numbers))}")
-    return numbers
+def _check_type(name: str, value: Any, kinds: tuple[type, ...], words: str) -> None:
+    if not isinstance(value, kinds):
+        raise TypeError(f"`{name}` should be {words}, got {quoted(value)}")
 
 
 def as_typed(source: Any) -> str | None:
@@ -345,22 +289,3 @@ def as_typed(source: Any) -> str | None:
     if source is None:
         return "digits"
     return os.fspath(source) if isinstance(source, str | os.PathLike) else None
-
-
-def wants_auto(settings: dict[str, Any]) -> bool:
-    """Whether the batch size is to be found; then the setting is left as it is until it is."""
-    if settings.get("batch_size") != "auto":
-        return False
-    if several_processes():
-        raise ValueError("`batch_size='auto'` is for one process; under torchrun give a number")
-    settings["batch_size"] = None
-    return True
-
-
-def with_room(
-    config: Config, attempt: Callable[[Config], None], image_size: tuple[int, int]
-) -> Config:
-    """The largest batch size up to the usual one with which a step fits on the card."""
-    with out_of_memory_named(1, image_size):
-        size = fitting(config.batch_size, lambda size: attempt(replace(config, batch_size=size)))
-    return replace(config, batch_size=size)

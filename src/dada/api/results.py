@@ -41,11 +41,11 @@ class Result:
 
 def _number(path: Path, name: str) -> float:
     """A number of finished.json."""
-    try:
-        return float(read_summary(path)[name])
-    except (KeyError, TypeError):
+    number = read_summary(path).get(name)
+    if isinstance(number, bool) or not isinstance(number, int | float):
         file = path / "finished.json"
-        raise ValueError(f"{file} is damaged: no number {name}; delete it and resume") from None
+        raise ValueError(f"{file} is damaged: no number {name}; delete it and resume")
+    return float(number)
 
 
 @dataclass(frozen=True, kw_only=True)

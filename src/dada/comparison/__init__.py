@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -24,6 +24,7 @@ from dada.data import Split
 from dada.engine import Ranks, joined
 from dada.policy import Policy, baselines
 from dada.runlog import RunLog
+from dada.safe_text import quoted
 from dada.trials.records import Records
 from dada.trials.runners import Setting, Trial, TrialScores, run_trials
 
@@ -159,13 +160,16 @@ def _hash(policy: Policy) -> str:
 def named_policies(policies: Sequence[PolicyLike]) -> dict[str, Policy]:
     """Name -> policy, in the order given."""
     named: dict[str, Policy] = {}
+    if not isinstance(policies, Iterable) and not isinstance(policies, Policy):
+        raise TypeError(f"`policies` should be a list of policies, got {quoted(policies)}")
     for i, given in enumerate([policies] if isinstance(policies, str | Policy) else policies):
         if isinstance(given, Policy):
             name, policy = str(given.provenance.get("name") or f"policy {i + 1}"), given
         else:
-            name, policy = os.fspath(given), Policy.load(given)
+            policy = Policy.load(given)
+            name = os.fspath(given)
         if name in named:
-            raise ValueError(f"policy {name!r} is named twice; name every policy once")
+            raise ValueError(f"policy {quoted(name)} is named twice; name every policy once")
         named[name] = policy
     if len(named) < 2:
         raise ValueError(

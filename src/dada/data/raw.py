@@ -26,6 +26,7 @@ from dada.data.images import ImageInfo, Preprocessing, file_info, to_uint8
 from dada.data.one_size import SIZE_CAP, asked_size, choose_preprocessing
 from dada.data.parts import FilePart, Part, TensorPart, pool
 from dada.data.split import IN_MEMORY_LIMIT, Split, listed
+from dada.engine.memory import memory_of_machine
 from dada.safe_text import quoted
 
 InMemory = bool | Literal["auto"]
@@ -223,6 +224,13 @@ def build_split(
     image_bytes = preprocessing.channels * math.prod(preprocessing.size)
     fits = sum(map(len, parts.values())) * image_bytes <= IN_MEMORY_LIMIT
     hold = fits if in_memory == "auto" else in_memory
+    arrays = [part for part in parts.values() if hold or isinstance(part, RawArrays)]
+    needed = sum(map(len, arrays)) * image_bytes
+    if needed > (room := memory_of_machine()) / 2:  # the other half is for what is made of them
+        raise ValueError(
+            f"{raw.where}: its images would take {needed / 1e9:,.0f} GB, and this machine has "
+            f"{room / 1e9:,.0f} in all; lower `image_size`, or keep them in files"
+        )
     made = {name: part.convert(preprocessing, labels[name], hold) for name, part in parts.items()}
     if skip_bad:
         made |= {

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils.data import TensorDataset
 
 from dada import renamed
-from dada.config import BASES, Base
+from dada.config import BASES, Base, seed_number
 from dada.data.archives import from_cifar, from_svhn
 from dada.data.arrays import digits, from_npz, from_pair
 from dada.data.files import from_csv, from_folder, from_imagenet
@@ -90,6 +90,7 @@ def load(
         val_data = val_source
     if isinstance(source, Split) and val_data is None and image_size is None:
         return source
+    seed = seed_number(seed)
     raw = _read(source, seed)
     val = None if val_data is None else _read(val_data, seed)
     return build_split(

@@ -6,6 +6,7 @@ Legend: N images of a part, B of a batch, C classes (channels, in mean and std),
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -13,6 +14,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from dada.config import real_number, seed_number, whole_number
 from dada.data.parts import Part, TensorPart
 from dada.safe_text import printable, quoted
 
@@ -93,7 +95,9 @@ class Split:
         index_N = torch.linspace(0, len(self.train) - 1, count, dtype=torch.float64).long()
         mean_C = torch.zeros(self.channels, dtype=torch.float64)
         square_C = torch.zeros(self.channels, dtype=torch.float64)
-        for index_B in index_N.split(100):
+        # Large ones fewer at a time: a hundred of 4,000 pixels would take 19 GB.
+        at_once = min(100, max(1, 2**29 // (4 * self.channels * math.prod(self.image_size))))
+        for index_B in index_N.split(at_once):
             pixels_BCP = self.train.batch(index_B)[0].flatten(2).float() / 255
             # Within an image in single precision (quick), over images in double (exact enough).
             mean_C += pixels_BCP.mean(2).cpu().double().sum(0) / count
@@ -125,12 +129,12 @@ def split_off_validation(split: Split, fraction: float = 0.5, seed: int = 0) -> 
     Each class keeps at least one image on both sides; a group stays whole on one side, and so do
     exact copies of an image.
     """
-    if not 0 < fraction < 1:
+    if not 0 < real_number("fraction", fraction) < 1:
         raise ValueError(f"the validation fraction must lie between 0 and 1, but got {fraction}")
     if split.val is not None:
         raise ValueError(f"{split.name}: there is a validation part already; nothing to split off")
     labels_N = split.train.labels_N.cpu()
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(seed_number(seed))
     groups_N, copies_N = split.train.groups_N, split.train.copies_N
     if groups_N is None:
         first_N = torch.arange(len(labels_N)) if copies_N is None else _first_N(copies_N, labels_N)
@@ -169,10 +173,11 @@ def reduce(
     `classes` keeps that many classes drawn at random, or those named; the others disappear from
     every part and labels are renumbered (the paper's ImageNet: 6,000 images of 120 classes).
     """
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(seed_number(seed))
     if classes is not None:
         split = _keep_classes(split, classes, generator)
     labels_N = split.train.labels_N.cpu()
+    count = whole_number("count", count)
     if not 0 < count <= len(labels_N):
         raise ValueError(
             f"{split.name}: cannot take {count:,} of {len(labels_N):,} training images"

@@ -27,6 +27,7 @@ class Walk:
 
     root: str
     takes: Callable[[str], bool]  # by its name
+    skips_hidden: bool = True
     endings: Counter[str] = field(default_factory=Counter)  # of files not taken
     passed_over: list[str] = field(default_factory=list)
     not_files: list[str] = field(default_factory=list)
@@ -54,7 +55,7 @@ class Walk:
                 continue
             self.seen[who] = place
             for entry in _entries(place):
-                if hidden(entry.name):
+                if self.skips_hidden and hidden(entry.name):
                     continue
                 if entry.is_dir():
                     if not entry.is_symlink() or not self.leads_back(entry.path):
@@ -93,7 +94,9 @@ class Walk:
                 f"{self._first(self.passed_over)}"
             )
         if self.not_files:
-            what = "not opened, being no files (pipes, devices, links to nothing)"
+            what = "not opened, for it is no file (a pipe, a device, a link to nothing)"
+            if len(self.not_files) > 1:
+                what = "not opened, for they are no files (pipes, devices, links to nothing)"
             notes.append(f"{_some(self.not_files, 'name')} {what}: {self._first(self.not_files)}")
         if self.not_followed:
             what = "not followed, leading to folders that are searched anyway"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import hashlib
 import os
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -10,8 +12,21 @@ from typing import Any
 
 from PIL import Image, ImageOps
 
-from dada.data.images import IMAGE_EXTENSIONS, file_info, image_info, to_eight_bits, white_level
+from dada.config import whole_number
+from dada.data.images import (
+    IMAGE_EXTENSIONS,
+    file_info,
+    image_info,
+    opened,
+    to_eight_bits,
+    white_level,
+)
+from dada.data.walk import Walk
 from dada.policy import Policy
+from dada.runlog.files import CannotWriteError, named_if_unwritable
+from dada.safe_text import printable, quoted
+
+LONGEST_FILE_NAME = 255  # bytes, on the disks of all usual systems
 
 SAVE_OPTIONS: dict[str, dict[str, Any]] = {
     ".jpg": {"quality": 95, "subsampling": 0},
@@ -38,23 +53,24 @@ def apply_to_folder(
     `source` is a folder (its subfolders are kept) or one image. What cannot be read is skipped
     and named in the result.
     """
-    if copies < 1:
-        raise ValueError(f"`copies` should be at least 1, got {copies}")
-    files = _files(source)
+    if whole_number("copies", copies) < 1:
+        raise ValueError(f"`copies` should be at least 1, got {quoted(copies)}")
+    result = FolderResult()
+    files = _files(source, result)
     _check_target(source, target)
     root = source if source.is_dir() else source.parent
     transform = policy.transform(seed=seed)
-    result = FolderResult()
     white = white_level(_peak(files))
     for path in files:
         relative = path.relative_to(root)
         try:
-            with Image.open(path) as opened:
-                conversion = image_info(opened).conversion
-                image = to_eight_bits(ImageOps.exif_transpose(opened), white)
+            with opened(path) as stored:
+                conversion = image_info(stored).conversion
+                image = to_eight_bits(ImageOps.exif_transpose(stored), white)
                 image.load()
         except Exception as error:  # Pillow raises many kinds, down to struct.error, on bad files
-            reason = "not an image" if isinstance(error, Image.UnidentifiedImageError) else error
+            unknown = isinstance(error, Image.UnidentifiedImageError)
+            reason = "not an image" if unknown else printable(error) or type(error).__name__
             result.skipped.append(f"{relative}: {reason}")
             continue
         if path.suffix.lower() not in IMAGE_EXTENSIONS:
@@ -65,21 +81,45 @@ def apply_to_folder(
             result.converted.append(f"{relative}: {conversion}")
         result.images += 1
         for copy in range(copies):
-            name = f"{path.stem}_{copy}{path.suffix}"
-            _save(transform(image), target / relative.parent / name)
+            name = _name(path.stem, f"_{copy}{path.suffix}")
+            try:
+                _save(transform(image), target / relative.parent / name)
+            except CannotWriteError as error:
+                if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                    raise  # the next will fail as this one did
+                result.skipped.append(f"{relative}: {error.strerror}")
+                break
             result.written += 1
     if not result.images:
-        reasons = "; ".join(result.skipped[:3])
+        reasons = "; ".join(printable(line) for line in result.skipped[:3])
         raise ValueError(f"{source}: no image could be read ({reasons or 'the folder is empty'})")
     return result
 
 
-def _files(source: Path) -> list[Path]:
-    if source.is_file():
+def _files(source: Path, result: FolderResult) -> list[Path]:
+    if os.path.isfile(source):
         return [source]
-    if not source.is_dir():
-        raise ValueError(f"{source}: no such file or folder")
-    return sorted(path for path in source.rglob("*") if path.is_file())
+    if not os.path.isdir(source):
+        raise ValueError(f"{printable(source)}: no such file or folder")
+    walk = Walk(root=str(source), takes=lambda name: True, skips_hidden=False)
+    files = [Path(path) for path in walk.files(str(source))]
+    for path in walk.not_files:
+        result.skipped.append(f"{Path(path).relative_to(source)}: neither a file nor a folder")
+    for path in walk.not_followed:
+        result.skipped.append(f"{Path(path).relative_to(source)}: a link that leads back")
+    return sorted(files)
+
+
+def _name(stem: str, ending: str) -> str:
+    """The stem and the ending; a stem that would make the name too long for a disk is cut, and
+    told from others that begin alike by a digest."""
+    room = LONGEST_FILE_NAME - len(os.fsencode(ending))
+    whole = os.fsencode(stem)
+    if len(whole) <= room:
+        return stem + ending
+    mark = hashlib.sha256(whole).hexdigest()[:10]
+    kept = whole[: room - len(mark) - 1].decode("utf-8", "ignore")
+    return f"{kept}~{mark}{ending}"
 
 
 def _peak(files: list[Path]) -> int:
@@ -101,10 +141,11 @@ def _check_target(source: Path, target: Path) -> None:
 
 def _save(image: Image.Image, path: Path) -> None:
     """Write beside, then rename: an interrupted run leaves whole files only."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{os.getpid()}.{path.name}")
-    try:
-        image.save(beside, **SAVE_OPTIONS.get(path.suffix.lower(), {}))
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
+    beside = path.with_name(f".{os.getpid()}{path.suffix}")
+    with named_if_unwritable(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            image.save(beside, **SAVE_OPTIONS.get(path.suffix.lower(), {}))
+            beside.replace(path)
+        finally:
+            beside.unlink(missing_ok=True)

@@ -165,6 +165,8 @@ class Policy:
     @classmethod
     def load(cls, source: str | os.PathLike[str]) -> Policy:
         """A policy from a file, a run directory, or a name (`dada.policy.names()` lists them)."""
+        if not isinstance(source, str | os.PathLike):
+            raise TypeError(f"`policy` should be a name, a path or a Policy, got {quoted(source)}")
         path = Path(source)
         if os.path.isdir(path):
             path = _policy_of_run(path)

@@ -21,6 +21,7 @@ from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as tvf
 
 from dada import ops
+from dada.config import seed_number
 from dada.engine import Captured
 from dada.ops import Op
 from dada.ops.geometric import Affine, forward_matrix, warp
@@ -60,7 +61,7 @@ class PolicyTransform(v2.Transform):
     def __init__(self, policy: Policy, *, seed: int | None = None) -> None:
         super().__init__()
         self.policy = policy
-        self.seed = seed
+        self.seed = None if seed is None else seed_number(seed)
         self._tables: dict[torch.device, PolicyTables] = {}
         self._calls: dict[torch.device, Captured] = {}
         self._generators: dict[tuple[torch.device, int | None], torch.Generator] = {}
@@ -212,6 +213,8 @@ def _check_image(image: Any) -> None:
     elif image.ndim not in (3, 4):
         raise ValueError(f"an image tensor should be CHW or BCHW, got shape {tuple(image.shape)}")
     else:
+        if image.layout != torch.strided:
+            raise ValueError(f"an image tensor should be dense, got {image.layout}")
         plain = image.as_subclass(Tensor)
         ops.check_images(plain if plain.ndim == 4 else plain.unsqueeze(0))
 

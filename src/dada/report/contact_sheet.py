@@ -14,6 +14,9 @@ from dada.policy import Policy, SubPolicy
 from dada.policy.augment import on_pictures
 from dada.report.gallery import in_words
 from dada.report.samples import read_samples
+from dada.runlog.files import write
+
+MOST_SHOWN = 2048  # pixels of a side that are looked at, of a picture that cells of 96 show
 
 
 def contact_sheet(
@@ -96,14 +99,14 @@ def as_pil(images_BCHW: Tensor) -> list[Image.Image]:
 
 def pictures_for(data: str | None, count: int) -> list[Image.Image]:
     """Images of a data set to show a policy on, spread over its classes."""
-    split = load(data)
+    split = load(data, in_memory=False)  # of files, only those that are shown are decoded
     order = torch.argsort(split.train.labels_N, stable=True)
     chosen = order[torch.linspace(0, len(order) - 1, count).long()]
     return as_pil(split.train.batch(chosen)[0])
 
 
 def _read(picture: Path) -> Image.Image:
-    opened = open_file(str(picture))
+    opened = open_file(str(picture), draft=(MOST_SHOWN,) * 2, longest=MOST_SHOWN)
     try:
         return to_eight_bits(opened, white_level(image_info(opened).peak))
     except ValueError as error:
@@ -131,5 +134,6 @@ def write_sheet(
         images = [sample.image for sample in kept] or pictures_for(data, 10)
         target = picture
     target.parent.mkdir(parents=True, exist_ok=True)
-    contact_sheet(policy, images).save(target)
+    sheet = contact_sheet(policy, images)
+    write(target, lambda file: sheet.save(file, "PNG"))
     return target

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import io
 import os
-import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,11 +16,14 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from dada.data import Split
+from dada.data.npz import open_archive
 from dada.runlog.files import write
+from dada.safe_text import printable
 
 FILE = "samples.npz"
 MOST_IMAGES = 32
 LONGEST_SIDE = 256
+MOST_BYTES = 64 * 2**20  # images, and the names of very many classes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,17 +83,19 @@ def read_samples(run_path: Path) -> list[Sample]:
     if not file.is_file():
         return []
     try:
-        with np.load(file, allow_pickle=False) as content:
-            images_NCHW, labels_N = content["images"], content["labels"]
-            classes = [str(name) for name in content["classes"]]
-        if images_NCHW.dtype != np.uint8 or images_NCHW.shape[1] not in (1, 3):
-            raise ValueError(f"images of shape {images_NCHW.shape}, type {images_NCHW.dtype}")
+        with open_archive(str(file), wanted=lambda key: True, limit=MOST_BYTES) as content:
+            images_NCHW, labels_N = content.read("images"), content.read("labels")
+            classes = [str(name) for name in content.read("classes")]
+        shape = images_NCHW.shape
+        if images_NCHW.dtype != np.uint8 or len(shape) != 4 or shape[1] not in (1, 3) or 0 in shape:
+            raise ValueError(f"images of shape {shape}, type {images_NCHW.dtype}")
         pictures = [a[0] if len(a) == 1 else a.transpose(1, 2, 0) for a in images_NCHW]
         return [
             Sample(image=Image.fromarray(np.ascontiguousarray(picture)), label=classes[label])
             for picture, label in zip(pictures, labels_N.tolist(), strict=True)
         ]
-    except (OSError, ValueError, KeyError, IndexError, TypeError, zipfile.BadZipFile) as error:
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        reason = printable(str(error).removeprefix(f"{file}: "))
         raise ValueError(
-            f"{file} cannot be read as sample images ({error}); remove it and report again"
+            f"{file} cannot be read as sample images ({reason}); remove it and report again"
         ) from None

@@ -15,6 +15,7 @@ preceded it, so that a resumed log has no line twice.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
@@ -34,7 +35,14 @@ from torch import Tensor
 
 from dada import safe_json
 from dada.runlog.environment import versions
-from dada.runlog.files import read_weights, write, write_text, write_weights
+from dada.runlog.files import (
+    RUN,
+    named_if_unwritable,
+    read_weights,
+    write,
+    write_text,
+    write_weights,
+)
 from dada.runlog.lock import LOCK, DirectoryLock, check_unlocked
 from dada.runlog.toml import read_toml, to_toml
 from dada.safe_text import printable, quoted
@@ -62,7 +70,7 @@ POLICY, UNFINISHED_POLICY = "policy.json", "unfinished-policy.json"
 CHEAP_SECONDS = 0.03  # a checkpoint that takes no longer to write is always written
 CHECKPOINTS_SHARE = 0.02  # others take no more than this of a run's time
 
-_RUN, _CONFIG, _LOG, _FINISHED = "run.json", "config.toml", "log.jsonl", "finished.json"
+_RUN, _CONFIG, _LOG, _FINISHED = RUN, "config.toml", "log.jsonl", "finished.json"
 _NEXT, _NEWEST, _PREVIOUS = "checkpoint.next.pt", "checkpoint.pt", "checkpoint.previous.pt"
 
 
@@ -85,6 +93,7 @@ class RunLog:
         check_run_path(path, resume=resume)
         self.path = Path(path)
         self._log_lines = 0
+        self._asked: str | None = None  # a digest of the settings, by which checkpoints are known
         self._next_checkpoint = -math.inf  # by time.perf_counter
         self._lock: DirectoryLock | None = None
         if self.finished:
@@ -115,6 +124,7 @@ class RunLog:
         change: those that cannot change the result.
         """
         text = to_toml(settings)
+        self._asked = _digest(tomllib.loads(text))
         file = self.path / _CONFIG
         if file.exists():
             old = _flat(read_toml(file))
@@ -137,8 +147,9 @@ class RunLog:
         written as the strings "nan", "inf" and "-inf", which `float()` reads back.
         """
         line = json.dumps(_plain(metrics), allow_nan=False)
-        with open(self.path / _LOG, "a", encoding="utf-8", newline="\n") as file:
-            file.write(line + "\n")
+        file = self.path / _LOG
+        with named_if_unwritable(file), open(file, "a", encoding="utf-8", newline="\n") as stream:
+            stream.write(line + "\n")
         self._log_lines += 1
 
     def save_text(self, name: str, text: str) -> Path:
@@ -165,7 +176,7 @@ class RunLog:
         """
         _check_loadable(state, "state")
         content = {"format": CHECKPOINT_FORMAT, "version": CHECKPOINT_VERSION}
-        content |= {"log_lines": self._log_lines, "state": dict(state)}
+        content |= {"log_lines": self._log_lines, "state": dict(state), "asked": self._asked}
         begun = time.perf_counter()
         # Between any two of these three lines a complete state is on disk under one of the names.
         write(self.path / _NEXT, lambda file: torch.save(content, file))
@@ -193,6 +204,11 @@ class RunLog:
                 damaged.append(f"{file} ({type(error).__name__})")
                 continue
             _check_version(file, content, CHECKPOINT_VERSION)
+            if content.get("asked", self._asked) != self._asked:
+                raise ValueError(
+                    f"{file} is of a run with other settings; delete it to start from the "
+                    "beginning, or choose another `out`"
+                )
             if damaged:
                 warnings.warn(f"{damaged[0]} is damaged; continuing from {file}", stacklevel=2)
             self._keep_log_lines(content["log_lines"])
@@ -304,6 +320,10 @@ def read_log(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
     return records
 
 
+def _digest(settings: Mapping[str, Any]) -> str:
+    return hashlib.sha256(repr(sorted(_flat(settings).items())).encode()).hexdigest()
+
+
 def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """{"a": {"b": 1}} -> {"a.b": 1}, so that a difference can be named."""
     flat: dict[str, Any] = {}
@@ -355,4 +375,8 @@ def _load(file: Path) -> dict[str, Any]:
     content = torch.load(file, map_location="cpu", weights_only=True)
     if not isinstance(content, dict) or content.get("format") != CHECKPOINT_FORMAT:
         raise ValueError("not a dada checkpoint")
+    if content.get("version") == CHECKPOINT_VERSION and not (
+        isinstance(content.get("state"), dict) and isinstance(content.get("log_lines"), int)
+    ):
+        raise ValueError("a checkpoint without a state")
     return content

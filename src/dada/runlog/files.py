@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from torch import Tensor
+
+from dada.safe_text import printable
+
+RUN = "run.json"  # what a run directory is known by
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:
@@ -34,13 +41,64 @@ def read_weights(path: str | os.PathLike[str]) -> dict[str, Tensor]:
         raise ValueError(f"{path} cannot be read as safetensors: {error}") from None
 
 
+class CannotWriteError(OSError):
+    """A full disk, or one that may not be written to: the file, why, and what to do."""
+
+    def __str__(self) -> str:
+        path = Path(str(self.filename))
+        full = self.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+        in_run = any((folder / RUN).is_file() for folder in (path.parent, path.parent.parent))
+        go_on = "then `resume=True` continues the run" if in_run else "then try again"
+        advice = f"make room, {go_on}" if full else "choose another place"
+        return f"{printable(path)}: cannot be written ({self.strerror}); {advice}"
+
+
+@contextmanager
+def named_if_unwritable(path: Path) -> Iterator[None]:
+    """What fails while a file is written, as an error that names it."""
+    try:
+        yield
+    except CannotWriteError:
+        raise
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise CannotWriteError(error.errno or errno.EIO, reason, str(path)) from None
+
+
+class _NeverRaises(io.RawIOBase):
+    """A file to hand to torch.save, which ends the whole process when a write raises."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self.file = file
+        self.error: OSError | None = None
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, content: Any) -> int:
+        if self.error is None:
+            try:
+                self.file.write(content)
+            except OSError as error:
+                self.error = error
+        return len(content)
+
+
 def write(path: Path, fill: Callable[[IO[bytes]], object]) -> None:
     """Fill a file beside `path`, sync it to disk, then rename it into place."""
+    with named_if_unwritable(path):
+        _write(path, fill)
+
+
+def _write(path: Path, fill: Callable[[IO[bytes]], object]) -> None:
     # Two processes that write one file, say a report, each have a file beside it.
     beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with open(beside, "wb") as file:
-            fill(file)
+            guarded = _NeverRaises(file)
+            fill(guarded)  # type: ignore[arg-type]
+            if guarded.error is not None:
+                raise guarded.error
             file.flush()
             os.fsync(file.fileno())
         os.replace(beside, path)

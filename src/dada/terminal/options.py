@@ -11,6 +11,8 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
+from dada.safe_text import quoted
+
 PANEL = "Shared by search, train and compare"
 
 
@@ -26,8 +28,8 @@ def split_names(text: str) -> list[str]:
 
 
 def _batch_size(text: str) -> int | str:
-    if text != "auto" and not text.isdigit():
-        raise typer.BadParameter(f"{text!r} is neither a number nor auto")
+    if text != "auto" and not (text.isascii() and text.isdigit() and len(text) < 20):
+        raise typer.BadParameter(f"{quoted(text)} is neither a number nor auto")
     return text if text == "auto" else int(text)
 
 
@@ -75,6 +77,7 @@ class RunOptions:
     graph: Annotated[bool, _option("On a GPU, record the step as a CUDA graph.")] = True
     out: Annotated[Path | None, _option("Run directory; default runs/NAME.")] = None
     resume: Annotated[bool, _option("Continue a run that was interrupted.")] = False
+    skip_bad: Annotated[bool, _option("Go on without image files that cannot be read.")] = False
     track: Annotated[str, _option("Also log to tensorboard, wandb, mlflow.")] = ""
 
 

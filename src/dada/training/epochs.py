@@ -17,6 +17,7 @@ from torch import Tensor
 from dada.config import SearchConfig, TrainConfig
 from dada.engine import Ranks
 from dada.runlog import RunLog
+from dada.safe_text import printable
 from dada.training.state import RunState
 
 T = TypeVar("T")
@@ -92,10 +93,19 @@ def run_epochs(
     """
     saved = state.ranks.same(run.restore() if run is not None else None)
     history: list[Metrics] = []
+    seconds_before = 0.0
     if saved is not None:
-        state.restore(saved)
-        history = list(saved["history"])
-    seconds_before = sum(entry["seconds"] for entry in history)
+        try:
+            state.restore(saved)
+            history = [dict(entry) for entry in saved["history"]]
+            seconds_before = sum(entry["seconds"] for entry in history)
+        except (RuntimeError, LookupError, ValueError, TypeError, AttributeError) as error:
+            where = "" if run is None else f" in {run.path}"
+            reason = printable(" ".join(str(error).split()))
+            raise ValueError(
+                f"the checkpoint{where} is not of this run ({reason}); delete checkpoint*.pt to "
+                "start from the beginning, or choose another `out`"
+            ) from None
     rates_ES = rates_ES.to(state.device)
     epochs, lr = len(rates_ES), state.config.lr
     for number in range(len(history), epochs):

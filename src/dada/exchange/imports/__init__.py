@@ -8,7 +8,7 @@ from pathlib import Path
 
 from dada.exchange.imports import albumentations, timm, torchvision
 from dada.policy import Policy
-from dada.safe_text import quoted
+from dada.safe_text import printable, quoted
 
 # Each reader takes FILE (a path, or a name the library knows) and the operations to leave out.
 READERS: dict[str, Callable[[str, Collection[str]], Policy]] = {
@@ -26,7 +26,12 @@ def import_policy(file: str, source: str, *, exclude: Collection[str] = ()) -> P
     """
     if source not in READERS:
         raise ValueError(f"no import from {quoted(source)}; the sources are {', '.join(READERS)}")
-    return READERS[source](file, exclude)
+    try:
+        return READERS[source](file, exclude)
+    except (ArithmeticError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        # A file that is JSON, but with something else where a number, a list or a name belongs.
+        reason = printable(error) or type(error).__name__
+        raise ValueError(f"{printable(file)}: not understood: {reason}") from None
 
 
 def import_file(

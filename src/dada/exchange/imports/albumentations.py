@@ -13,7 +13,7 @@ from dada.exchange.exports.albumentations import JUST_BELOW, POINTS
 from dada.exchange.exports.physical_policy import PhysicalOp
 from dada.exchange.imports.physical import MOST_SUBPOLICIES, Draft, WeightedOps, read_json
 from dada.policy import Policy
-from dada.safe_text import quoted
+from dada.safe_text import printable, quoted
 
 # (share, operation, start, end): one alternative of an operation.
 Form = tuple[float, str, float, float]
@@ -45,6 +45,8 @@ def _name(node: Node) -> str:
 def _subpolicies(node: Node, drop: Collection[str], *, forced: bool) -> list[WeightedOps]:
     """What a node may do. A forced one is applied whatever its own probability."""
     name, p = _name(node), 1.0 if forced else float(node.get("p", 1.0))
+    if not 0 <= p <= 1:
+        raise ValueError(f"{printable(name)} should have p in 0..1, got {p:g}")
     if name in ("Compose", "Sequential"):
         parts = [_subpolicies(child, drop, forced=False) for child in node["transforms"]]
         if math.prod(map(len, parts)) > MOST_SUBPOLICIES:
@@ -146,7 +148,9 @@ def _forms(node: Node) -> Form | None:
     """A transform as an operation in Pillow's unit; None when it does nothing."""
     name = _name(node)
     if name not in READINGS:
-        raise ValueError(f"transform {name} cannot be imported; known are {', '.join(READINGS)}")
+        raise ValueError(
+            f"transform {printable(name)} cannot be imported; known are {', '.join(READINGS)}"
+        )
     return READINGS[name](node)
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections.abc import Callable, Collection
 from itertools import product
-from pathlib import Path
 
 from dada.exchange.exports.physical_policy import PhysicalOp
 from dada.exchange.imports.physical import (
@@ -21,10 +21,11 @@ from dada.exchange.imports.physical import (
     without,
 )
 from dada.policy import Policy
-from dada.safe_text import quoted
+from dada.safe_text import printable, quoted
 
 FORMS = "original, originalr, v0, v0r, 3a, rand-m9-n2, ..."
 PIXELS = "timm fills with grey and interpolates; here black and nearest, as in the paper"
+MOST_LAYERS = 20
 LEVELS = 10.0  # timm's magnitudes run from 0 to 10
 UNIFORM_FROM = 100.0  # timm's mstd above which a magnitude is drawn from 0..m
 
@@ -77,7 +78,7 @@ CONTINUOUS = {name for name in READINGS if not name.startswith(("Posterize", "So
 
 def read(file: str, drop: Collection[str] = ()) -> Policy:
     """FILE is one of timm's strings, or JSON: [[[op, probability, magnitude], ...], ...]."""
-    if Path(file).is_file():
+    if os.path.isfile(file):
         entries, deviation, notes = entries_of(read_json(file, FORMS), file), 0.0, []
     else:
         kind, *options = file.split("-")
@@ -130,17 +131,19 @@ def _named(kind: str, file: str) -> list[list[OpEntry]]:
 def _rand(file: str, settings: dict[str, float], drop: Collection[str]) -> Policy:
     """timm's RandAugment: n of the list with replacement, each done with probability p (0.5)."""
     increasing = settings.get("inc", 0.0) != 0
-    layers, level = int(settings.get("n", 2)), settings.get("m", LEVELS)
+    layers, level = settings.get("n", 2.0), settings.get("m", LEVELS)
+    if not 1 <= layers <= MOST_LAYERS:
+        raise ValueError(f"{printable(file)}: n should be 1 to {MOST_LAYERS}, got {layers:g}")
     names = [name if increasing else name.removesuffix("Increasing") for name in _RAND]
     kept = [name for name in names if name not in drop]
-    if len(kept) ** layers > MOST_SUBPOLICIES or layers < 1:
-        raise ValueError(f"{file}: n{layers} gives too many sub-policies, use n1, n2 or n3")
+    if len(kept) ** int(layers) > MOST_SUBPOLICIES:
+        raise ValueError(f"{file}: n{layers:g} gives too many sub-policies, use n1, n2 or n3")
     notes = [PIXELS]
     if len(kept) < len(names):
         notes.append(f"left out, as asked: {', '.join(n for n in names if n in drop)}")
     spread = _spread(settings.get("mstd", 0.0), file, notes)
     ops = [spread(name, settings.get("p", 0.5), level) for name in kept]
-    return _policy(file, [(1.0, chosen) for chosen in product(ops, repeat=layers)], notes)
+    return _policy(file, [(1.0, chosen) for chosen in product(ops, repeat=int(layers))], notes)
 
 
 def _spread(

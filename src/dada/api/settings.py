@@ -1,0 +1,151 @@
+"""Settings as they were asked for: presets, recipes and defaults, checked against the data."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from dada.api.preparation import Preparation
+from dada.config import (
+    LOOKAHEAD,
+    VERIFY,
+    LookaheadConfig,
+    SearchConfig,
+    TrainConfig,
+    VerifyConfig,
+    changed,
+    real_number,
+    search_config,
+    whole_number,
+)
+from dada.data import Split, reduce
+from dada.engine import (
+    fitting,
+    out_of_memory_named,
+    several_processes,
+)
+from dada.engine.memory import memory_of_machine
+from dada.policy.space import SearchSpace
+from dada.recipes import Recipe
+from dada.safe_text import printable
+
+MOST_STEPS = 50_000_000  # of a run: the learning rates of all of them are held in memory
+MOST_SEEDS = 10_000
+
+Config = TypeVar("Config", SearchConfig, TrainConfig)
+
+
+def check_size(config: SearchConfig | TrainConfig, split: Split) -> None:
+    """Refuse what could not begin: a step that no memory holds, more steps than can be counted."""
+    images = len(split.train)
+    batch = min(config.batch_size, images)
+    steps = config.epochs_for(max(1, images // batch)) * max(1, images // batch)
+    if steps > MOST_STEPS:
+        problem = f"`epochs` and `batch_size` make {steps:,} steps, more than {MOST_STEPS:,}"
+        raise ValueError(f"{problem}; lower the first or raise the second")
+    views = config.views if isinstance(config, SearchConfig) else 1
+    size = batch * views * split.channels * math.prod(split.image_size) * 4  # of a float
+    if size > (room := memory_of_machine()):
+        raise ValueError(
+            f"the images of one step would take {size / 1e9:,.0f} GB, and this machine has "
+            f"{room / 1e9:,.0f}; lower `batch_size`, `views` or `image_size`"
+        )
+
+
+def search_settings(
+    asked: Preparation,
+    preset: str,
+    lookahead: float | LookaheadConfig | None,
+    settings: Mapping[str, Any],
+) -> SearchConfig:
+    seconds = lookahead.seconds if isinstance(lookahead, LookaheadConfig) else lookahead
+    settings = {**settings, "lookahead": seconds}
+    config = search_config(preset, **settings)
+    if asked.recipe is not None:
+        assert asked.recipe.search is not None
+        config = changed(asked.recipe.search, settings)
+    SearchSpace.of(config)  # an operation that is not there is a mistake, too
+    return config
+
+
+def lookahead_settings(
+    asked: Preparation, config: SearchConfig, lookahead: float | LookaheadConfig | None
+) -> LookaheadConfig:
+    """How to look ahead: what was asked for, or the preset's seconds, or the device's default."""
+    if isinstance(lookahead, LookaheadConfig):
+        return lookahead
+    usual = LOOKAHEAD[asked.device.type]
+    return usual if config.lookahead is None else replace(usual, seconds=config.lookahead)
+
+
+def verify_settings(
+    asked: Preparation, config: SearchConfig, verify: bool | VerifyConfig, seconds: float | None
+) -> VerifyConfig:
+    """How to verify: what was asked for, or else the default of the default search, or not."""
+    if isinstance(verify, VerifyConfig):
+        settings = verify
+    else:
+        settings = VERIFY[asked.device.type]
+        # The paper's search is the paper's, without what came after it.
+        default = config.preset == "dada" and asked.recipe is None and not several_processes()
+        if seconds is not None:
+            settings = replace(settings, seconds=float(real_number("verify_budget", seconds)))
+        if not verify or (seconds is None and not default):
+            settings = replace(settings, seconds=0.0)
+    if settings.seconds and several_processes():
+        raise ValueError("`verify_budget` is for one process; leave it out under torchrun")
+    return settings
+
+
+def train_settings(asked: Preparation, settings: Mapping[str, Any]) -> TrainConfig:
+    recipe = asked.recipe
+    start = TrainConfig() if recipe is None or recipe.train is None else recipe.train
+    return changed(start, settings)
+
+
+def reduced(split: Split, recipe: Recipe, seed: int) -> Split:
+    """The part of the data that the paper searched on, drawn by seed."""
+    if recipe.reduce_to is None:
+        return split
+    return reduce(split, recipe.reduce_to, seed, classes=recipe.classes)
+
+
+def seeds_of(seeds: int | Sequence[int]) -> tuple[int, ...]:
+    if isinstance(seeds, str) or not isinstance(seeds, Iterable):
+        seeds = range(whole_number("seeds", seeds))
+    many = isinstance(seeds, range) and seeds.stop - seeds.start > MOST_SEEDS
+    numbers = () if many else tuple(whole_number("seeds", n) for n in seeds)
+    if many or len(numbers) > MOST_SEEDS:
+        raise ValueError(f"`seeds` should be at most {MOST_SEEDS:,} trainings of every policy")
+    if not numbers:
+        raise ValueError("there should be one seed or more, got none")
+    if len(set(numbers)) < len(numbers):
+        raise ValueError(f"`seeds` should differ, got {_some(numbers)}")
+    if any(not 0 <= number < 2**62 for number in numbers):
+        raise ValueError(f"a seed should be in 0..2^62, got {_some(numbers)}")
+    return numbers
+
+
+def wants_auto(settings: dict[str, Any]) -> bool:
+    """Whether the batch size is to be found; then the setting is left as it is until it is."""
+    if settings.get("batch_size") != "auto":
+        return False
+    if several_processes():
+        raise ValueError("`batch_size='auto'` is for one process; under torchrun give a number")
+    settings["batch_size"] = None
+    return True
+
+
+def with_room(
+    config: Config, attempt: Callable[[Config], None], image_size: tuple[int, int]
+) -> Config:
+    """The largest batch size up to the usual one with which a step fits on the card."""
+    with out_of_memory_named(1, image_size):
+        size = fitting(config.batch_size, lambda size: attempt(replace(config, batch_size=size)))
+    return replace(config, batch_size=size)
+
+
+def _some(numbers: Sequence[int]) -> str:
+    return printable(", ".join(map(str, numbers[:20])))
