@@ -135,7 +135,7 @@ def prepare(
         raise ValueError(f"`seed` should be smaller than 2^62, got {seed}")
     kind = "search" if command == "search" else "train"
     chosen = None if recipe is None else recipes.named(recipe, wants=kind)
-    if several_processes():
+    if several_processes() and "RANK" in os.environ:
         join(target)
     return Preparation(
         command=command,

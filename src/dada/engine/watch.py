@@ -2,7 +2,7 @@
 
 A collective call waits for everyone, for ten minutes or for ever. So every process has a connection
 to the first one, on which nothing is said but a farewell. When it breaks without one, the other
-side is gone: the system says so at once for a process that died, within half a minute for a machine.
+side is gone: the system says so at once for a process that died, in half a minute for a machine.
 No clock of ours decides: a process that is merely slow stays connected.
 """
 
