@@ -165,6 +165,6 @@ def test_no_finite_loss_names_the_phase(monkeypatch, quick_lookahead, tmp_path):
     monkeypatch.setattr(runners, "_train", nan)
     out = tmp_path / "run"
     with pytest.raises(ValueError, match=r"^verifying: .*, seed .*: the training loss became inf"):
-        dada.search(data(), verify_budget=20, out=out, **SETTINGS)
+        dada.search(data(), verify_budget=300, out=out, **SETTINGS)
     kept = {file.name for file in Path(out).iterdir()}
     assert {"checkpoint.pt", "lookahead.json", "unfinished-policy.json"} <= kept
