@@ -87,6 +87,7 @@ def run(fuzzer: Any, asked: argparse.Namespace, machine: dict[str, Any]) -> int:
         fuzzer.finish()
     except Exception as fault:
         faults.append(f"at the end: {fault}")
+        print(f"{fuzzer.name}: {faults[-1]}", flush=True)
     seconds = time.monotonic() - begun
     print(f"{fuzzer.name}: {done:,} cases, {len(faults)} faults, {seconds:.0f} s", flush=True)
     if asked.seed == 0 and done:

@@ -117,9 +117,8 @@ class Options(Fuzzer):
             line += [noise.choice(["digits"] * 9 + VALUES)]
         else:
             line += [noise.choice(["dada-cifar10", *VALUES]) for _ in range(self.arguments[name])]
-        for option in noise.sample(
-            self.options[name], min(noise.randrange(1, 5), len(self.options))
-        ):
+        known = self.options[name]
+        for option in noise.sample(known, min(noise.randrange(1, 5), len(known))):
             if option.is_flag:
                 line.append(noise.choice([*option.opts, *option.secondary_opts]))
             else:

@@ -17,6 +17,7 @@ import socket
 import sys
 import time
 import traceback
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -110,6 +111,7 @@ class Forks(Fuzzer):
         code = 1
         try:
             os.setsid()
+            weakref.finalize._registry.clear()  # what the parent will clean up is the parent's
             for number in (signal.SIGALRM, signal.SIGTERM, signal.SIGINT):
                 signal.signal(number, signal.SIG_DFL)
             signal.setitimer(signal.ITIMER_REAL, 0)
@@ -184,8 +186,9 @@ class Kills(Forks):
         victims = forks if noise.random() < 0.3 else [noise.choice(forks)]
         met = False
         for fork in victims:
-            met |= not ended(fork)
-            os.kill(fork, signal.SIGKILL)
+            if not ended(fork):
+                met = True
+                os.kill(fork, signal.SIGKILL)
         for fork in forks:
             if wait_for(fork, LIMIT) is None:
                 kill_all(forks)
@@ -253,13 +256,15 @@ class Soak(Forks):
         reading, writing = os.pipe()
         child = os.fork()
         if not child:
-            os.chdir(self.folder)
-            seen = []
-            for _ in range(10):
-                dada.train("grey.npz", "uniform", device="cpu", model="small", epochs=1)
-                seen.append((resident_bytes(), len(os.listdir("/proc/self/fd"))))
-            os.write(writing, json.dumps(seen).encode())
-            os._exit(0)
+            try:
+                os.chdir(self.folder)
+                seen = []
+                for _ in range(10):
+                    dada.train("grey.npz", "uniform", device="cpu", model="small", epochs=1)
+                    seen.append((resident_bytes(), len(os.listdir("/proc/self/fd"))))
+                os.write(writing, json.dumps(seen).encode())
+            finally:  # nothing of what the parent has to clean up
+                os._exit(0)
         os.close(writing)
         with open(reading, "rb") as pipe:
             seen = json.loads(pipe.read() or b"[]")
