@@ -7,6 +7,7 @@ start takes milliseconds, and a kill meets the run rather than its imports.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import os
 import random
@@ -36,7 +37,7 @@ SHORT = ShortTraining(
     steps=3, least_epochs=2, most_images=40, most_images_of_a_class=4, largest_batch=64
 )
 AHEAD: LookaheadConfig = LookaheadConfig(
-    **{**vars(LOOKAHEAD["cpu"]), "seconds": 4.0, "training": SHORT, "stand_in_images": 40}
+    **{**vars(LOOKAHEAD["cpu"]), "seconds": 1.0, "training": SHORT, "stand_in_images": 40}
 )
 COMMON: dict[str, Any] = {"device": "cpu", "model": "small", "resume": True, "batch_size": 16}
 LIMIT = 60.0  # seconds within which the other rank has to end
@@ -47,7 +48,7 @@ RUNS: dict[str, Callable[[Path], object]] = {
         out=out,
         epochs=3,
         lookahead=AHEAD,
-        verify=VerifyConfig(seconds=8.0, training=SHORT),
+        verify=VerifyConfig(seconds=1.5, training=SHORT),
         **COMMON,
     ),
     "train": lambda out: dada.train("grey.npz", "uniform", out=out, epochs=12, **COMMON),
@@ -64,8 +65,8 @@ class Forks(Fuzzer):
 
     def prepare(self) -> None:
         torch.set_num_threads(1)
-        import dada.api
-        import dada.report.plots  # noqa: F401  (imported before the fork, not in every one)
+        for slow in ("dada.api", "dada.report.plots", "scipy.stats", "matplotlib.pyplot"):
+            importlib.import_module(slow)  # here, and not in every fork
 
         noise = np.random.default_rng(0)
         images = noise.integers(0, 255, (80, 8, 8)).astype(np.uint8)

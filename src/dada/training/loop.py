@@ -184,12 +184,12 @@ class Slot:
                 losses.append(self.step(images, labels, rate))
             yield
         with state.lane:
+            state.agree_on_statistics()
             return float(ranks.gather(torch.stack(losses)).mean())
 
     def evaluate(self, part: Part) -> Scores:
         state = self.state
         with state.lane:
-            state.agree_on_statistics()
             return evaluate(
                 state.evaluated,
                 state.normalise,
