@@ -16,6 +16,7 @@ from typing import Any
 from estimator_tables import ESTIMATORS
 from measure import markdown, result_of
 from numbers_in_text import with_numbers
+from reliability_table import RELIABILITY
 from study_tables import LOG, STUDY
 
 ROOT = Path(__file__).parents[2]
@@ -147,6 +148,7 @@ TABLES: dict[str, dict[str, Callable[[], str]]] = {
         "cifar10 table": cifar10_table,
     },
     "docs/estimators.md": ESTIMATORS,
+    "docs/reliability.md": RELIABILITY,
     "docs/search-study.md": STUDY,
     "docs/search-study-log.md": LOG,
 }

@@ -299,7 +299,9 @@ def results(out: Path) -> dict[str, Any]:
         elif path.suffix == ".json" and name not in ("run.json", "finished.json"):
             found[name] = without_clocks(json.loads(path.read_text()))
         elif path.suffix == ".jsonl":
-            found[name] = [without_clocks(json.loads(line)) for line in path.open()]
+            found[name] = [
+                without_clocks(json.loads(line)) for line in path.read_text().splitlines()
+            ]
         elif path.is_file():
             found[name] = None  # there or not
     found.pop("checkpoint.previous.pt", None)  # which of the epochs it is depends on the clock
