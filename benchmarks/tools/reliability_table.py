@@ -27,10 +27,8 @@ def fuzzers_table() -> str:
 
 def machine_line() -> str:
     rows = result_of("reliability")["fuzzers"].values()
-    machines = {
-        f"{row['machine']['cpu']}, Python {row['machine']['python']}, torch {row['machine']['torch']}"
-        for row in rows
-    }
+    found = [row["machine"] for row in rows]
+    machines = {f"{m['cpu']}, Python {m['python']}, torch {m['torch']}" for m in found}
     return f"On {'; '.join(sorted(machines))}.\n"
 
 
