@@ -21,7 +21,7 @@ from dada.policy.space import SPACES
 from dada.report import write_report
 from dada.runlog import RunLog
 
-from .cases import FaultError, Fuzzer, accepted
+from .cases import FaultError, Fuzzer, accepted, command
 from .mutations import anything, damaged_bytes, damaged_json, text
 
 
@@ -98,9 +98,12 @@ class Imports(Fuzzer):
     def case(self, noise: random.Random) -> None:
         source, content = noise.choice(self.formats)
         self.file.write_bytes(damaged_json(content, noise))
+        if isinstance(content, str) and noise.random() < 0.5:  # a name, as a person types it
+            name = damaged_bytes(content.encode(), noise).decode("latin-1")
+            name = name.replace("/", "").replace("\0", "")
+            command("import", f"r{name}", "--from", source, "--out", str(self.file), "--force")
+            return
         name = str(self.file)
-        if isinstance(content, str) and noise.random() < 0.5:  # a name that is not a file
-            name = damaged_bytes(content.encode(), noise).decode("latin-1").replace("/", "")
         read, policy = accepted(lambda: import_policy(name, source))
         if read and Policy.from_json(policy.to_json()) != policy:
             raise FaultError("imported, saved and loaded it is another policy")
