@@ -184,12 +184,12 @@ class Slot:
                 losses.append(self.step(images, labels, rate))
             yield
         with state.lane:
-            state.agree_on_statistics()
             return float(ranks.gather(torch.stack(losses)).mean())
 
     def evaluate(self, part: Part) -> Scores:
         state = self.state
         with state.lane:
+            state.agree_on_statistics()
             return evaluate(
                 state.evaluated,
                 state.normalise,
@@ -241,6 +241,8 @@ def _training(job: Job, slot: Slot, steps_of_all: int) -> Turns[TrainResult]:
 
     def epoch(number: int, rates_S: Tensor) -> Turns[Metrics]:
         loss = yield from slot.epoch(rates_S, steps_of_all)
+        with slot.state.lane:
+            slot.state.agree_on_statistics()
         return {"loss": loss}
 
     rates_ES = length.rates_ES(job.config)
