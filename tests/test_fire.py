@@ -150,8 +150,10 @@ def _ranks():
 
 @pytest.mark.slow
 def test_the_soak_finds_a_lost_state(tmp_path, monkeypatch):
+    """A run that begins anew, after the log that it wrote before it was killed."""
     monkeypatch.setattr(RunLog, "restore", lambda self: None)
-    assert any("other results" in fault for fault in faults(Soak, tmp_path, 7))
+    monkeypatch.setattr(Soak, "troubles", ("kill",))
+    assert any("other results" in fault for fault in faults(Soak, tmp_path, 8))
 
 
 # --- the runner and its tools -------------------------------------------------------------------

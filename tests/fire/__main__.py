@@ -81,7 +81,7 @@ def run(fuzzer: Any, asked: argparse.Namespace, machine: dict[str, Any]) -> int:
             break
         done += 1
         if (fault := fuzzer.run(number, asked.seed)) is not None:
-            faults.append(f"case {number}: {fault}")
+            faults.append(f"case {number}: {fault.replace(str(fuzzer.folder), '.')}")
             print(f"{fuzzer.name}: {faults[-1]}", flush=True)
     try:
         fuzzer.finish()
