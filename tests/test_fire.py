@@ -1,4 +1,4 @@
-"""The quickest of every fuzzer, and that each finds a fault which is put back on purpose."""
+"""The quickest of every fuzzer, and that each reports a fault which is made on purpose."""
 
 from __future__ import annotations
 
