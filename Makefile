@@ -28,13 +28,14 @@ endif
 has = $(PY) -c "import importlib.util as u, sys; sys.exit(u.find_spec('$(1)') is None)"
 check = if $(call has,$(1)); then $(PY) -m $(2); else echo "   $(1) is not installed for $(PYTHON): skipped"; fi
 
-.PHONY: help setup demo test test-all lint bench docs clean distclean
+.PHONY: help setup demo test test-all fire lint bench docs clean distclean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo       set up, then find a policy for the built-in digits and show it"
 	@echo "make test       set up, then style, types and tests (minutes, on a CPU)"
 	@echo "make test-all   the same with the slow tests"
+	@echo "make fire       ten minutes of hostile files, names, options and killed processes"
 	@echo "make lint       style and types only"
 	@echo "make bench      set up, then the benchmarks of this machine"
 	@echo "make docs       set up, then build the documentation into site/"
@@ -97,6 +98,11 @@ endif
 test-all: lint
 	@echo "== All tests, the slow ones too"
 	@$(PY) -m pytest -m "" $(PYTEST_ARGS)
+
+# Other cases every day; what it finds is printed, and benchmarks/results stays as it is.
+fire: $(READY)
+	@echo "== Under fire (ten minutes; python -m tests.fire --help for more)"
+	@OMP_NUM_THREADS=1 PYTHONPATH="$(CURDIR)/src" $(PY) -m tests.fire --minutes 0.9 --seed "$$(date +%j)"
 
 bench: $(READY_BENCH)
 	@echo "== Benchmarks of this machine (results go to benchmarks/results)"

@@ -17,6 +17,7 @@ from estimator_tables import ESTIMATORS
 from measure import markdown, result_of
 from numbers_in_text import with_numbers
 from paper_tables import PAPER
+from reliability_table import RELIABILITY
 from study_tables import LOG, STUDY
 
 ROOT = Path(__file__).parents[2]
@@ -149,6 +150,7 @@ TABLES: dict[str, dict[str, Callable[[], str]]] = {
     },
     "docs/estimators.md": ESTIMATORS,
     "docs/paper.md": PAPER,
+    "docs/reliability.md": RELIABILITY,
     "docs/search-study.md": STUDY,
     "docs/search-study-log.md": LOG,
 }

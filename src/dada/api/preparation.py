@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, MutableMapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
@@ -28,6 +28,7 @@ from dada.config import (
     SMALLEST_TUNING_BATCH,
     Base,
     SearchConfig,
+    TrainConfig,
     base_named,
     seed_number,
 )
@@ -44,6 +45,7 @@ from dada.recipes import Recipe
 from dada.runlog import RunLog, check_run_path
 from dada.safe_text import quoted
 
+Config = TypeVar("Config", SearchConfig, TrainConfig)
 OutPath = str | os.PathLike[str] | None
 ImageSize = int | tuple[int, int] | None
 
@@ -235,7 +237,7 @@ def prepare(
         settings["base"] = base_named(settings["base"])
     base = {name: value for name, value in base.items() if value is not None}
     replace(settings.get("base") or Base(), **base)  # a mistake in it is found here
-    if several_processes():
+    if several_processes() and "RANK" in os.environ:
         join(target)
     return Preparation(
         command=command,

@@ -25,8 +25,8 @@ from dada.engine import Ranks, joined
 from dada.policy import Policy, baselines
 from dada.runlog import RunLog
 from dada.safe_text import quoted
-from dada.trials.records import Records
-from dada.trials.runners import Setting, Trial, TrialScores, run_trials
+from dada.trials.records import FAILED, Records, in_one_line
+from dada.trials.runners import Setting, Trial, TrialScores, run_all
 
 __all__ = [
     "METRICS",
@@ -95,24 +95,24 @@ def run_comparison(job: ComparisonJob) -> Comparison:
             assert job.out is not None
             return replace(Comparison.load(job.out), out=job.out)
         scores, seconds_before = _scores_of_all(job, ranks)
-        by_name = {
-            name: [scores[trial] for trial in job.trials if trial.name == name]
-            for name in job.names
-        }
+        failed = {trial: each[FAILED] for trial, each in scores.items() if FAILED in each}
+        kept, seeds = _comparable(job, failed)
         comparison = summarise(
-            by_name,
+            {name: [scores[kept[name, seed]] for seed in seeds] for name, _ in kept},
             data=job.setting.split.name,
             model=job.model_name,
             metric=job.metric,
             classes=job.setting.split.classes,
-            seeds=job.seeds,
+            seeds=seeds,
+            failed=tuple(failed.values()),
             seconds=round(time.perf_counter() - started + seconds_before, 2),
             out=job.out,
         )
         if run is not None:
             run.save_text("comparison.json", comparison.to_json())
             save_plot(comparison, run.path / "comparison.png")
-            run.finish({"seconds": comparison.seconds, "verdict": comparison.verdict})
+            if not failed:  # else `resume` tries them again
+                run.finish({"seconds": comparison.seconds, "verdict": comparison.verdict})
     return comparison
 
 
@@ -126,6 +126,27 @@ def _opened(job: ComparisonJob, ranks: Ranks) -> Iterator[RunLog | None]:
         yield run
 
 
+def _comparable(
+    job: ComparisonJob, failed: Mapping[Trial, str]
+) -> tuple[dict[tuple[str, int], Trial], list[int]]:
+    """The trainings that can be compared, by policy and seed, and these seeds.
+
+    A policy that failed with every seed is left out; then a seed with which any other failed is,
+    because differences are taken seed by seed.
+    """
+    ended = [trial for trial in job.trials if trial not in failed]
+    names = {trial.name for trial in ended}
+    lost = {trial.seed for trial in failed if trial.name in names}
+    seeds = [seed for seed in job.seeds if seed not in lost]
+    kept = {(trial.name, trial.seed): trial for trial in ended if trial.seed in seeds}
+    if len({name for name, _ in kept}) < 2:
+        raise ValueError(
+            f"{len(failed)} of {len(job.trials)} trainings failed, which leaves nothing to "
+            f"compare: {'; '.join(list(failed.values())[:2])}"
+        )
+    return kept, seeds
+
+
 def _scores_of_all(job: ComparisonJob, ranks: Ranks) -> tuple[dict[Trial, TrialScores], float]:
     """Of every trial, and the seconds spent on those of an earlier session."""
     found: dict[Trial, TrialScores] = {}
@@ -137,6 +158,9 @@ def _scores_of_all(job: ComparisonJob, ranks: Ranks) -> tuple[dict[Trial, TrialS
             job.on_trial(trial, scores)
 
     if records is not None:
+        if ranks.rank == 0:
+            for trial in job.trials:
+                records.forget_failure(trial)
         earlier = [records.read(trial) for trial in job.trials] if ranks.rank == 0 else []
         for trial, scores in zip(job.trials, ranks.same(earlier), strict=True):
             if scores is not None:
@@ -144,10 +168,15 @@ def _scores_of_all(job: ComparisonJob, ranks: Ranks) -> tuple[dict[Trial, TrialS
     seconds_before = sum(scores["seconds"] for scores in found.values())
     left = [trial for trial in job.trials if trial not in found]
     mine = left[ranks.rank :: ranks.world]
-    for trial, scores in run_trials(job.setting, mine, job.at_once):
+    for trial, outcome in run_all(job.setting, mine, job.at_once):
+        if isinstance(outcome, Exception):
+            found[trial] = {FAILED: in_one_line(outcome)}
+            if records is not None:
+                records.write_failure(trial, outcome)
+            continue
         if records is not None:
-            records.write(trial, scores)
-        ended(trial, scores)
+            records.write(trial, outcome)
+        ended(trial, outcome)
     if records is not None and ranks.world > 1:
         found = records.wait_for(job.trials)
     return found, seconds_before

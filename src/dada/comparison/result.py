@@ -52,6 +52,7 @@ class Comparison:
     seconds: float
     versions: Mapping[str, Any]
     out: Path | None = None  # where it was written
+    failed: tuple[str, ...] = ()  # trainings without a score, and why; `resume` tries them again
 
     def __getitem__(self, policy: str) -> PolicyScores:
         for row in self.policies:
@@ -62,6 +63,8 @@ class Comparison:
 
     def to_json(self) -> str:
         known = {name: value for name, value in asdict(self).items() if name != "out"}
+        if not self.failed:
+            del known["failed"]
         content = {"format": FORMAT, "version": VERSION, **_rounded(known)}
         return json.dumps(content, indent=1, allow_nan=False) + "\n"
 
@@ -128,6 +131,7 @@ def summarise(
     seeds: Sequence[int],
     seconds: float,
     out: Path | None = None,
+    failed: Sequence[str] = (),
 ) -> Comparison:
     """The comparison, from the scores of every policy by seed."""
     images = next(iter(scores_by_name.values()))[0]["images"]
@@ -144,14 +148,22 @@ def summarise(
             _of_policy(name, scores[name], each) for name, each in scores_by_name.items()
         ),
         differences=tuple(found),
-        verdict=statistics.verdict(found, free, best),
+        verdict=_verdict(statistics.verdict(found, free, best), failed),
         classes=tuple(classes),
         seeds=tuple(seeds),
         images=images,
         seconds=seconds,
         versions=versions(),
         out=out,
+        failed=tuple(failed),
     )
+
+
+def _verdict(words: str, failed: Sequence[str]) -> str:
+    if not failed:
+        return words
+    several = "1 training" if len(failed) == 1 else f"{len(failed)} trainings"
+    return f"{words} {several} failed, and with it nothing of that seed counts: {failed[0]}."
 
 
 def _of_policy(name: str, scores: Sequence[float], each: Sequence[TrialScores]) -> PolicyScores:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+ALLOCATION_REFUSED = re.compile("(can't|could not) allocate|not enough memory")
 SMALL_BATCH_ELEMENTS = 100_000  # 128 images of 16x16 in colour
 
 
@@ -91,16 +93,35 @@ def record_use(tensors: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
     return tensors
 
 
+def memory_that_is_full(error: BaseException) -> str | None:
+    """Whose memory it is that this error is about; None for another error."""
+    if isinstance(error, torch.cuda.OutOfMemoryError):
+        return "GPU's"
+    # The CPU's allocator has no class of its own: "can't allocate memory: you tried to ...".
+    refused = isinstance(error, RuntimeError) and re.search(
+        "(can't|could not) allocate", str(error)
+    )
+    return "machine's" if refused or isinstance(error, MemoryError) else None
+
+
 @contextmanager
-def out_of_memory_named(batch_size: int, image_size: tuple[int, int]) -> Iterator[None]:
-    """When the GPU's memory is full, one line says which settings to lower."""
+def out_of_memory_named(
+    batch_size: int,
+    image_size: tuple[int, int],
+    phase: str = "",
+    lower: str = "`batch_size` ('auto' finds one that fits), `views` or `image_size`",
+) -> Iterator[None]:
+    """When memory is full, one line says in which phase, and which settings to lower."""
     try:
         yield
-    except torch.cuda.OutOfMemoryError:
+    except (RuntimeError, MemoryError) as error:
+        whose = memory_that_is_full(error)
+        if whose is None:
+            raise
         height, width = image_size
         raise ValueError(
-            f"the GPU's memory is full with batches of {batch_size} images of {width}x{height}; "
-            "lower `batch_size` ('auto' finds one that fits), `views` or `image_size`"
+            f"{phase}{': ' if phase else ''}the {whose} memory is full with batches of "
+            f"{batch_size} images of {width}x{height}; lower {lower}"
         ) from None
 
 

@@ -87,7 +87,7 @@ class Ranks:
 
 def several_processes() -> bool:
     """Whether torchrun started this process as one of several."""
-    return "RANK" in os.environ and int(os.environ.get("WORLD_SIZE", "1")) > 1
+    return int(os.environ.get("WORLD_SIZE", "1")) > 1
 
 
 ALONE = Ranks()
@@ -101,7 +101,7 @@ def joined(device: torch.device) -> Iterator[Ranks]:
     They stay together to the end: a script may search, then train, and cannot join again. When one
     of them dies, the others end with a line that says so.
     """
-    if not several_processes():
+    if "RANK" not in os.environ or not several_processes():
         yield ALONE
         return
     watch, ranks = join(device)

@@ -84,8 +84,7 @@ class Watch:
             selector.register(peer, EVENT_READ)
         while selector.get_map():
             for key, _ in selector.select():
-                peer = key.fileobj
-                assert isinstance(peer, socket.socket)
+                peer = next(each for each in self._peers if each is key.fileobj)
                 selector.unregister(peer)
                 try:
                     said = peer.recv(1)

@@ -11,16 +11,19 @@ together), pixel_effects.py (gradients by pixel).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from dada.engine import out_of_memory_named
 from dada.policy import Policy
 from dada.policy_search.job import SearchJob
 from dada.policy_search.lookahead import OnRun, look_ahead
 from dada.policy_search.measuring import measure
 from dada.policy_search.verify import OnTraining, verify_searched
 from dada.runlog import POLICY, UNFINISHED_POLICY
+from dada.training.epochs import DivergedError
 
 __all__ = ["FoundPolicy", "SearchJob", "find_policy"]
 
@@ -51,7 +54,8 @@ def find_policy(
     # 1. Measure. One network is trained, each image under a random sub-policy (preset `paper`: one
     #    drawn from the policy that is being learned). Each step asks whether training on that
     #    augmented image lowers the validation loss one step later. The paper's search ends here.
-    measured = measure(job, on_epoch)
+    with named_phase(job, "measuring", "`batch_size` ('auto' finds one that fits) or `views`"):
+        measured = measure(job, on_epoch)
     policy, seconds = measured.policy, measured.seconds
 
     # 2. Look ahead. One step knows little. So the second half of a training is repeated, once with
@@ -59,7 +63,8 @@ def find_policy(
     #    with each of several policies made of those scores: that says how strong and how frequent
     #    augmentation should be.
     if job.lookahead.seconds > 0:
-        found = look_ahead(job, measured, on_lookahead)
+        with named_phase(job, "looking ahead", "`lookahead` (0: none)"):
+            found = look_ahead(job, measured, on_lookahead)
         policy, seconds = found.policy, seconds + found.seconds
 
     # 3. Verify. Short trainings choose among this policy and those that need no search
@@ -68,7 +73,8 @@ def find_policy(
     #    they show is claimed.
     if job.verify.seconds > 0:
         searched = policy
-        verified = verify_searched(job, searched, on_training)
+        with named_phase(job, "verifying", "`verify_budget` (0: none)"):
+            verified = verify_searched(job, searched, on_training)
         policy, seconds = verified.policy, seconds + verified.seconds
         if job.run is not None:
             job.run.save_text(SEARCHED, searched.to_json())
@@ -77,3 +83,14 @@ def find_policy(
         job.run.save_text(POLICY, policy.to_json())
         (job.run.path / UNFINISHED_POLICY).unlink(missing_ok=True)
     return FoundPolicy(policy=policy, history=measured.history, seconds=seconds)
+
+
+@contextmanager
+def named_phase(job: SearchJob, name: str, lower: str) -> Iterator[None]:
+    """When numbers or memory run out, the line says in which phase, and what to lower."""
+    size = job.split.image_size
+    try:
+        with out_of_memory_named(job.config.batch_size, size, name, f"{lower} or `image_size`"):
+            yield
+    except DivergedError as error:
+        raise DivergedError(str(error) if name in str(error) else f"{name}: {error}") from None

@@ -114,6 +114,7 @@ def _epoch(
         for i, (some, others) in enumerate(reader):
             step = steps[first + i >= measure_from]
             losses.append(step(*some, *others, rates_S[i]))
+        state.agree_on_statistics()
         loss = float(state.ranks.gather(torch.stack(losses)).mean())
         watched = val.take(torch.arange(min(len(val), EVALUATED)))
         metrics = _conclude_epoch(state, watched, loss)

@@ -39,6 +39,8 @@ class DirectoryLock:
     traceback still refers to it.
     """
 
+    thread: threading.Thread
+
     def __init__(self, directory: Path) -> None:
         file = directory.resolve() / LOCK
         before = _HELD.get(file)

@@ -164,6 +164,9 @@ def compare(
             **run.arguments,
         )
     print_comparison(comparison, run.console, run.out)
+    if comparison.failed:
+        echo("dada: not all trainings ended; --resume tries those that failed again", error=True)
+        raise typer.Exit(2)
 
 
 @app.command(epilog="Example: dada show dada-cifar10 --image sheet.png")
@@ -280,6 +283,11 @@ def main() -> None:
     arguments = new_flags(arguments, lambda line: echo(f"dada: {line}", error=True))
     try:
         app(arguments)
+    except MemoryError:
+        if "--debug" in sys.argv:
+            raise
+        echo("dada: the machine's memory is full; use fewer or smaller images", error=True)
+        sys.exit(2)
     except (ValueError, OSError) as error:
         if "--debug" in sys.argv:
             raise

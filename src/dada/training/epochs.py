@@ -124,9 +124,13 @@ def run_epochs(
     return Ran(history=history, seconds_before=seconds_before)
 
 
+class DivergedError(ValueError):
+    """A training came to numbers that are none."""
+
+
 def check_finite(what: str, number: float, epoch: int, lr: float) -> None:
     if not math.isfinite(number):
-        raise ValueError(
+        raise DivergedError(
             f"the {what} became {number} in epoch {epoch}; lower `lr` (now {lr:g}) "
             "or look for broken images"
         )

@@ -241,6 +241,8 @@ def _training(job: Job, slot: Slot, steps_of_all: int) -> Turns[TrainResult]:
 
     def epoch(number: int, rates_S: Tensor) -> Turns[Metrics]:
         loss = yield from slot.epoch(rates_S, steps_of_all)
+        with slot.state.lane:
+            slot.state.agree_on_statistics()
         return {"loss": loss}
 
     rates_ES = length.rates_ES(job.config)

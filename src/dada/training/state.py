@@ -75,6 +75,18 @@ class RunState(nn.Module):
             generator.set_state(position.cpu())
         self.lane.random = [position.cpu() for position in saved["global_generators"]]
 
+    @property
+    def networks(self) -> list[nn.Module]:
+        return [self.model]
+
+    def agree_on_statistics(self) -> None:
+        """BatchNorm's statistics are of each process's own images: all go on with their mean.
+
+        After every epoch, so that a checkpoint, which is the first process's, is everyone's.
+        """
+        buffers = [buffer for network in self.networks for buffer in network.buffers()]
+        self.ranks.average_([buffer for buffer in buffers if buffer.is_floating_point()])
+
 
 class TrainState(RunState):
     """The network, its averaged twin if asked for, the optimiser, and the random generators."""
@@ -170,9 +182,9 @@ class TrainState(RunState):
         for mean, now in zip(self.average.buffers(), self.model.buffers(), strict=True):
             mean.copy_(now)
 
-    def agree_on_statistics(self) -> None:
-        """BatchNorm's statistics are of each process's own images: the mean is judged."""
-        self.ranks.average_([b for b in self.evaluated.buffers() if b.is_floating_point()])
+    @property
+    def networks(self) -> list[nn.Module]:
+        return [self.model] if self.average is None else [self.model, self.average]
 
 
 def _optimizer(model: nn.Module, config: TrainConfig) -> SGD | AdamW:

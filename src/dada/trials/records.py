@@ -15,9 +15,11 @@ from typing import Any
 
 from dada import safe_json
 from dada.runlog import write_text
+from dada.safe_text import LONGEST_MESSAGE, printable
 from dada.trials.runners import Trial, TrialScores
 
 FOLDER = "trainings"
+FAILED = "failed"  # in the place of scores: why there are none
 SECONDS_BETWEEN_LOOKS = 0.2
 REQUIRED = {"policy", "seed", "images", "accuracy", "balanced_accuracy", "class_error_C", "seconds"}
 
@@ -39,8 +41,18 @@ class Records:
         content = {"policy": trial.name, "seed": trial.seed, **scores}
         write_text(self.file(trial), json.dumps(content, allow_nan=False) + "\n")
 
+    def write_failure(self, trial: Trial, error: Exception) -> None:
+        """Why it failed, for those who wait for it."""
+        content = {"policy": trial.name, "seed": trial.seed, FAILED: in_one_line(error)}
+        write_text(self.file(trial), json.dumps(content) + "\n")
+
+    def forget_failure(self, trial: Trial) -> None:
+        """A training that failed is done again by the next session."""
+        if (known := self.read(trial)) is not None and FAILED in known:
+            self.file(trial).unlink()
+
     def read(self, trial: Trial) -> TrialScores | None:
-        """The scores of this trial, or None when it has not ended."""
+        """The scores of this trial, or why it failed, or None when it has not ended."""
         file = self.file(trial)
         if not file.exists():
             return None
@@ -48,6 +60,8 @@ class Records:
             content: Any = safe_json.read(file)
         except ValueError:
             content = None
+        if isinstance(content, Mapping) and isinstance(content.get(FAILED), str):
+            return dict(content)
         if not isinstance(content, Mapping) or not content.keys() >= REQUIRED:
             raise ValueError(f"{file} is damaged; delete it to have this training done again")
         return dict(content)
@@ -66,3 +80,7 @@ class Records:
             if len(found) < len(trials):
                 time.sleep(SECONDS_BETWEEN_LOOKS)
         return found
+
+
+def in_one_line(error: Exception) -> str:
+    return printable(error, LONGEST_MESSAGE // 2)

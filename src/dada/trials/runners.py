@@ -18,6 +18,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
 from typing import Any
 
 import torch
@@ -26,15 +27,23 @@ from torch import nn
 from dada import models
 from dada.config import TrainConfig
 from dada.data import Split
+from dada.engine import memory_that_is_full
 from dada.policy import Policy
+from dada.training.epochs import DivergedError
 from dada.training.loop import Job, TrainResult, at_once_for, train_many
 
 SHIPPED_SPACES = ("paper", "strength", "wide")  # others are registered in this process only
 MOST_BYTES_COPIED = 2**30
 FOR_THE_PARENT = ("SIGINT", "SIGHUP")  # what a terminal sends to all processes
 
+DIED = "its process died, most likely for want of memory"
+
 TrialScores = dict[str, Any]
 """What a training was scored at, as plain numbers: see `scores_of`."""
+
+
+class TrialDiedError(ValueError):
+    """The process of a training ended before the training did."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,7 +125,30 @@ def default_at_once(device: torch.device, image_size: tuple[int, int]) -> int:
 def run_trials(
     setting: Setting, trials: Sequence[Trial], at_once: int
 ) -> Iterator[tuple[Trial, TrialScores]]:
-    """The scores of every trial, in the order in which they end."""
+    """The scores of every trial, in the order in which they end; the first that fails ends all."""
+    for trial, scores in _run(setting, trials, at_once):
+        if isinstance(scores, Exception):
+            raise scores
+        yield trial, scores
+
+
+def run_all(
+    setting: Setting, trials: Sequence[Trial], at_once: int
+) -> Iterator[tuple[Trial, TrialScores | Exception]]:
+    """The scores of every trial, or why it failed where that says nothing about the others."""
+    left = list(trials)
+    try:
+        for trial, scores in _run(setting, trials, at_once):
+            left.remove(trial)
+            yield trial, scores
+    except (DivergedError, torch.cuda.OutOfMemoryError):  # of several on one card: which of them?
+        torch.cuda.empty_cache()
+        yield from in_turn(setting, left)
+
+
+def _run(
+    setting: Setting, trials: Sequence[Trial], at_once: int
+) -> Iterator[tuple[Trial, TrialScores | Exception]]:
     at_once = min(at_once, len(trials))
     if at_once <= 1:
         return in_turn(setting, trials)
@@ -127,7 +159,9 @@ def run_trials(
     return in_turn(setting, trials)
 
 
-def in_turn(setting: Setting, trials: Sequence[Trial]) -> Iterator[tuple[Trial, TrialScores]]:
+def in_turn(
+    setting: Setting, trials: Sequence[Trial]
+) -> Iterator[tuple[Trial, TrialScores | Exception]]:
     for trial in trials:
         yield trial, _train(setting, trial)
 
@@ -143,43 +177,49 @@ def on_one_card(
 
 def in_processes(
     setting: Setting, trials: Sequence[Trial], at_once: int
-) -> Iterator[tuple[Trial, TrialScores]]:
+) -> Iterator[tuple[Trial, TrialScores | Exception]]:
     """Each training in a process of its own, with one thread; they end when this one does."""
-    spawn = multiprocessing.get_context("spawn")  # torch's threads do not survive a fork
-    waiting, running = list(trials), dict[Connection, Trial]()
-    workers = []
+    waiting, running = list(trials), dict[Connection, tuple[Trial, BaseProcess]]()
+    idle: list[tuple[Connection, BaseProcess]] = []
     try:
-        for _ in range(at_once):
-            ours, theirs = spawn.Pipe()
-            worker = spawn.Process(target=_work, args=(theirs,), daemon=True)
-            with _signals_held_back():
-                worker.start()
-            theirs.close()  # so that a worker's death ends the connection
-            workers.append((worker, ours))
-            ours.send(setting)
-            ours.send(waiting[0])
-            running[ours] = waiting.pop(0)
-        while running:
+        while waiting or running:
+            while waiting and len(running) < at_once:
+                connection, worker = idle.pop() if idle else _worker(setting)
+                running[connection] = waiting.pop(0), worker
+                with suppress(ConnectionError):  # one that died meanwhile is seen below
+                    connection.send(running[connection][0])
             for ended in wait(list(running)):
                 assert isinstance(ended, Connection)
-                scores = ended.recv()
-                trial = running.pop(ended)
-                if isinstance(scores, Exception):
-                    raise scores
-                if waiting:
-                    running[ended] = waiting.pop(0)
-                    ended.send(running[ended])
+                trial, worker = running[ended]
+                mistake: Exception | None = None
+                try:
+                    scores, mistake = ended.recv()
+                except (EOFError, ConnectionError):
+                    ended.close()
+                    scores = TrialDiedError(f"{trial}: {DIED}")
+                else:
+                    idle.append((ended, worker))
+                del running[ended]
+                if mistake is not None:
+                    raise mistake
                 yield trial, scores
-    except (EOFError, ConnectionError):
-        raise ValueError(
-            "a training process died, most likely for want of memory; "
-            "use `at_once=1`, or `resume=True` to continue"
-        ) from None
     finally:
-        for worker, connection in workers:
+        for connection, worker in (*idle, *((c, w) for c, (_, w) in running.items())):
             connection.close()
             worker.terminate()
             worker.join()
+
+
+def _worker(setting: Setting) -> tuple[Connection, BaseProcess]:
+    spawn = multiprocessing.get_context("spawn")  # torch's threads do not survive a fork
+    ours, theirs = spawn.Pipe()
+    worker = spawn.Process(target=_work, args=(theirs,), daemon=True)
+    with _signals_held_back():
+        worker.start()
+    theirs.close()  # so that a worker's death ends the connection
+    with suppress(ConnectionError):
+        ours.send(setting)
+    return ours, worker
 
 
 def _work(connection: Connection) -> None:
@@ -197,9 +237,9 @@ def _work(connection: Connection) -> None:
         while True:
             trial: Trial = connection.recv()
             try:
-                connection.send(_train(setting, trial))
+                connection.send((_train(setting, trial), None))
             except Exception as error:
-                connection.send(error)
+                connection.send((None, error))
 
 
 @contextmanager
@@ -226,11 +266,19 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-def _train(setting: Setting, trial: Trial) -> TrialScores:
+def _train(setting: Setting, trial: Trial) -> TrialScores | Exception:
+    """The scores; what failed in a way that says nothing about other trainings is returned."""
     try:
         return next(scores_of(result) for _, result in train_many([setting.job(trial)]))
+    except DivergedError as error:
+        return DivergedError(f"{trial}: {error}")
     except ValueError as error:
         raise ValueError(f"{trial}: {error}") from None
+    except (RuntimeError, MemoryError) as error:
+        if memory_that_is_full(error) is None:
+            raise
+        error.args = (f"{trial}: {error}",)
+        return error
 
 
 def _can_travel(setting: Setting, trials: Sequence[Trial], at_once: int) -> bool:

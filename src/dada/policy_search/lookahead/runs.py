@@ -30,7 +30,7 @@ from dada.policy_search.job import SearchJob
 from dada.policy_search.lookahead.scoring import ArmLosses
 from dada.policy_search.lookahead.stand_in import StandIn
 from dada.runlog import RunLog
-from dada.training.epochs import Turns
+from dada.training.epochs import DivergedError, Turns
 from dada.training.loop import Job, Slot, at_once_for, take_turns
 from dada.training.scores import Scores
 from dada.trials.cost import forward_work, training_seconds
@@ -84,7 +84,7 @@ def _branches(run: BranchedRun, steps_of_all: int) -> Turns[dict[str, Scores]]:
             yield from slot.epoch(rates_S, steps_of_all)
         scores[name] = slot.evaluate(job.split.val)
         if not math.isfinite(scores[name].loss):
-            raise ValueError(
+            raise DivergedError(
                 f"looking ahead, the validation loss with {name} became {scores[name].loss}; "
                 "look for broken images, or leave it out with `lookahead=0`"
             )
