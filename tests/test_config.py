@@ -96,7 +96,7 @@ def test_a_mistake_is_named_before_a_run_begins(
     mistake: str, tmp_path: Any, monkeypatch: Any
 ) -> None:
     given, says = MISTAKES[mistake]
-    monkeypatch.setattr("dada.preparation.MOST_STEPS", 1000)
+    monkeypatch.setattr("dada.api.settings.MOST_STEPS", 1000)
     monkeypatch.setattr("dada.data.raw.memory_of_machine", lambda: 1e9)
     arguments = {"data": PAIR, **QUICK, "out": tmp_path / "run", **given}
     with pytest.raises((ValueError, TypeError)) as caught:
@@ -106,7 +106,7 @@ def test_a_mistake_is_named_before_a_run_begins(
 
 
 def test_a_step_that_no_memory_holds_is_refused(monkeypatch: Any) -> None:
-    monkeypatch.setattr("dada.preparation.memory_of_machine", lambda: 1e5)
+    monkeypatch.setattr("dada.api.settings.memory_of_machine", lambda: 1e5)
     with pytest.raises(ValueError, match="lower `batch_size`, `views` or `image_size`"):
         dada.search(PAIR, views=40, lookahead=0, **QUICK)
 

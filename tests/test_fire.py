@@ -93,7 +93,7 @@ def test_options_find_a_run_that_was_begun(tmp_path, monkeypatch):
         open(os.path.join(path, "run.json"), "w").close()
         raise ValueError("refused too late")
 
-    monkeypatch.setattr("dada.preparation.check_run_path", begun)
+    monkeypatch.setattr("dada.api.preparation.check_run_path", begun)
     assert any("refused, but it left" in fault for fault in faults(Options, tmp_path, 20))
 
 

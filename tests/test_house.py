@@ -222,7 +222,7 @@ def test_nothing_is_left_unfinished():
 
 def test_the_project_is_found():
     names = {file.relative_to(ROOT).as_posix() for file in text_files()}
-    assert {"pyproject.toml", "Makefile", "src/dada/config.py", "tests/test_house.py"} <= names
+    assert {"pyproject.toml", "Makefile", "src/dada/recipes.py", "tests/test_house.py"} <= names
 
 
 @pytest.mark.parametrize(

@@ -173,7 +173,7 @@ def test_a_few_steps_gather_evidence_and_leave_the_policy_alone(
         ("dada", {"views": 0}, "`views` should be positive, got 0"),
         ("dada", {"epochs": 0}, "`epochs` should be positive, got 0"),
         ("dada", {"batch_size": -1}, "`batch_size` should be positive, got -1"),
-        ("dada", {"lr": float("nan")}, "`lr` should be positive, got nan"),
+        ("dada", {"lr": float("nan")}, "`lr` should be a finite number, got nan"),
         ("dada", {"measure_from": 1.0}, "`measure_from` should lie in 0..1, got 1.0"),
         ("dada", {"val_fraction": 0.0}, "`val_fraction` should lie between 0 and 1, got 0.0"),
         ("dada", {"learning_rate": 0.1}, "unknown setting 'learning_rate'; there are .*lr"),

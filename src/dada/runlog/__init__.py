@@ -67,6 +67,14 @@ CHECKPOINT_FORMAT, CHECKPOINT_VERSION = "dada-checkpoint", 1
 # What a run leaves behind, and what a search has learned as long as it is not done.
 POLICY, UNFINISHED_POLICY = "policy.json", "unfinished-policy.json"
 
+# What runs had that were begun before there was such a setting; else they could not be resumed.
+# (On a card pixels were read from TF32, so there a search that reads them is refused by name.)
+BEFORE = {
+    **dict.fromkeys(("search.base.scale", "train.base.scale"), 1.0),
+    "train.optimizer": "sgd",
+}
+BEFORE_ON_CPU = {"search.pixel_precision": "fp32"}
+
 CHEAP_SECONDS = 0.03  # a checkpoint that takes no longer to write is always written
 CHECKPOINTS_SHARE = 0.02  # others take no more than this of a run's time
 
@@ -129,8 +137,9 @@ class RunLog:
         if file.exists():
             old = _flat(read_toml(file))
             new = _flat(tomllib.loads(text))
+            before = BEFORE | (BEFORE_ON_CPU if new.get("device") == "cpu" else {})
             for key in [*new, *(key for key in old if key not in new)]:
-                was, now = old.get(key), new.get(key)
+                was, now = old.get(key, before.get(key)), new.get(key)
                 if key not in may_change and repr(was) != repr(now):  # repr: nan is nan, 1 not True
                     raise ValueError(
                         f"{file} was written with {printable(key)} = {quoted(was)}, this run has "

@@ -68,11 +68,11 @@ def search(
     ] = None,
     lookahead: Annotated[
         float | None,
-        typer.Option(help="Seconds of looking ahead, roughly; default 80, GPU 76; 0: none."),
+        typer.Option(help="Seconds of looking ahead, roughly; default 80, GPU 95; 0: none."),
     ] = None,
     verify_budget: Annotated[
         float | None,
-        typer.Option(help="Seconds of short trainings that check the policy; default 0, GPU 50."),
+        typer.Option(help="Seconds of short trainings that check the policy; default 0, GPU 62."),
     ] = None,
     val_data: Annotated[
         str | None, typer.Option("--val", help="Validation data; default: half is split off.")

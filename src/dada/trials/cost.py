@@ -77,10 +77,9 @@ class Speed:
 # cpu: one core (AVX2). Networks of dense convolutions by `whole`: `small` on 8-pixel grey to
 #      128-pixel colour makes 15 to 30 operations a nanosecond below 64 pixels, wrn40_2 44; 12 ms a
 #      step whatever the size. Depthwise networks are bound by memory.
-# cuda: H200, bf16, the step recorded as a CUDA graph. Fitted to the four rows of
-#      benchmarks/results/train.json and to 6 ms for efficientnet_lite0 at 144 pixels and batch 64.
-#      The fit wants 2.3 ms besides; 1.2 leaves wrn40_2 at batch 128 at the 3.0 ms a step that it
-#      takes where three share the card (alone 4.1), so budgets buy as many trainings as before.
+# cuda: H200, bf16, the step recorded as a CUDA graph, a training alone on the card. Fitted to ten
+#      steps of seven networks (benchmarks/results/costs-h200.json). Where three small trainings
+#      share the card, each takes less than this says.
 SPEEDS = {
     "cpu": Speed(
         operations=6e10,
@@ -93,11 +92,11 @@ SPEEDS = {
         whole=3e10,
     ),
     "cuda": Speed(
-        operations=5.5e14,
-        grouped=1.5e13,
-        numbers=1.2e12,
-        launch=1.8e-6,
-        step=0.0012,
+        operations=2.01e14,
+        grouped=3.02e12,
+        numbers=1.95e12,
+        launch=6.36e-6,
+        step=0.000459,
         start=0.5,
         decode=0.0005,
     ),

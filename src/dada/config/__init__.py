@@ -3,105 +3,49 @@
 from __future__ import annotations
 
 import math
-import numbers
-import operator
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 
+from dada.config.checks import check_types, one_of, positive, real_number, seed_number, whole_number
+from dada.config.phases import (
+    LOOKAHEAD,
+    SHORT,
+    VERIFY,
+    LookaheadConfig,
+    ShortTraining,
+    VerifyConfig,
+)
 from dada.safe_text import quoted
 
+__all__ = [
+    "ADAMW",
+    "BASES",
+    "FINE_TUNING",
+    "FINE_TUNING_ADAMW",
+    "FROM_SCRATCH",
+    "GUMBEL_BRANCHES",
+    "LOOKAHEAD",
+    "NAMED_BASES",
+    "PRESETS",
+    "SEARCH_FINE_TUNING",
+    "SHORT",
+    "VERIFY",
+    "Base",
+    "LookaheadConfig",
+    "SearchConfig",
+    "ShortTraining",
+    "TrainConfig",
+    "VerifyConfig",
+    "base_named",
+    "changed",
+    "real_number",
+    "search_config",
+    "seed_number",
+    "whole_number",
+]
+
 Settings = TypeVar("Settings")
-
-
-# The most that is not a slip of the hand, and with which a run could still begin.
-MOST = {
-    **dict.fromkeys(("epochs", "least_epochs", "warmup_epochs"), 100_000),
-    **dict.fromkeys(("least_steps", "steps", "top", "batch_size", "most_images"), 10_000_000),
-    **dict.fromkeys(("lr", "policy_lr"), 1e38),  # of a float with 32 bits
-    **dict.fromkeys(("weight_decay", "temperature", "warmup_factor"), 1000),
-    **dict.fromkeys(("lighting", "views", "magnitude_bins"), 1000),
-    **dict.fromkeys(("crop", "cutout"), 16_384),
-    **dict.fromkeys(("lookahead", "verify_budget", "seconds"), 10_000_000),  # four months
-    "at_once": 1000,
-    "copies": 1_000_000,
-}
-
-
-def whole_number(name: str, value: Any, least: float = -math.inf) -> int:
-    """A whole number as Python has it, from what the user gave: numpy's too, no 3.0, no True."""
-    try:
-        if isinstance(value, bool):
-            raise TypeError
-        number = operator.index(value)
-    except TypeError:
-        raise TypeError(f"`{name}` should be a whole number, got {quoted(value)}") from None
-    _check_limits(name, number, least)
-    return number
-
-
-def seed_number(value: Any, name: str = "seed") -> int:
-    """A seed: torch takes 64 bits, and some seeds are counted up from this one."""
-    seed = whole_number(name, value)
-    if not abs(seed) < 2**62:
-        raise ValueError(f"`{name}` should be smaller than 2^62, got {quoted(seed)}")
-    return seed
-
-
-def real_number(name: str, value: Any) -> float:
-    """A finite number; a whole one stays so."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        raise TypeError(f"`{name}` should be a number, got {quoted(value)}")
-    number: Any = value.item() if hasattr(value, "item") else value
-    try:
-        finite = math.isfinite(number)
-    except OverflowError:  # a whole number beyond floats
-        finite = False
-    if not finite and not (name == "clip" and value == math.inf):
-        raise ValueError(f"`{name}` should be a finite number, got {quoted(value)}")
-    _check_limits(name, number, -math.inf)
-    return number  # type: ignore[no-any-return]
-
-
-def _check_limits(name: str, number: float, least: float) -> None:
-    if number < least:
-        raise ValueError(f"`{name}` should be {least:,} or more, got {quoted(number)}")
-    if number > MOST.get(name, math.inf):
-        raise ValueError(f"`{name}` should be at most {MOST[name]:,}, got {quoted(number)}")
-
-
-def _check_types(settings: Any) -> None:
-    """Every field is of the type it is declared with; numpy's numbers become Python's."""
-    for field in fields(settings):
-        value, kind = getattr(settings, field.name), str(field.type)
-        if value is None and kind.endswith("None"):
-            continue
-        if kind.startswith("int"):
-            object.__setattr__(settings, field.name, whole_number(field.name, value))
-        elif kind.startswith("float"):
-            object.__setattr__(settings, field.name, real_number(field.name, value))
-        elif kind.startswith("tuple["):
-            if isinstance(value, str) or not isinstance(value, Iterable):
-                raise TypeError(f"`{field.name}` should be a list, got {quoted(value)}")
-            if "float" in kind:
-                given = tuple(real_number(field.name, number) for number in value)
-                object.__setattr__(settings, field.name, given)
-        elif kind == "bool" and not isinstance(value, bool):
-            raise TypeError(f"`{field.name}` should be True or False, got {quoted(value)}")
-        elif kind == "str" and not isinstance(value, str):
-            raise TypeError(f"`{field.name}` should be a name, got {quoted(value)}")
-        elif kind == "Base" and not isinstance(value, Base):
-            raise TypeError(f"`{field.name}` should be a dada.config.Base, got {quoted(value)}")
-
-
-def _one_of(name: str, value: Any, allowed: tuple[str, ...]) -> None:
-    if value not in allowed:
-        raise ValueError(f"`{name}` should be one of {', '.join(allowed)}, got {quoted(value)}")
-
-
-def _positive(name: str, value: float) -> None:
-    if not value > 0:
-        raise ValueError(f"`{name}` should be positive, got {value!r}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,7 +65,7 @@ class Base:
     scale: float = 1.0
 
     def __post_init__(self) -> None:
-        _check_types(self)
+        check_types(self)
         if not 0 < self.scale <= 1:
             raise ValueError(f"`scale` should lie in 0..1 and not be 0, got {self.scale}")
         if self.scale < 1 and (self.crop or self.resized_crop):
@@ -155,7 +99,7 @@ NAMED_BASES = {
 def base_named(base: Base | str) -> Base:
     if isinstance(base, Base):
         return base
-    _one_of("base", base, tuple(NAMED_BASES))
+    one_of("base", base, tuple(NAMED_BASES))
     return NAMED_BASES[base]
 
 
@@ -206,24 +150,24 @@ class SearchConfig:
     base: Base = Base()
 
     def __post_init__(self) -> None:
-        _check_types(self)
-        _one_of("preset", self.preset, ("dada", "paper"))
-        _one_of("hypergradient", self.hypergradient, ("finite_difference", "forward"))
+        check_types(self)
+        one_of("preset", self.preset, ("dada", "paper"))
+        one_of("hypergradient", self.hypergradient, ("finite_difference", "forward"))
         estimators = ("gumbel", "gumbel-sampled", "relax", "reinforce", "rloo")
-        _one_of("estimator", self.estimator, estimators)
-        _one_of("draws", self.draws, ("image", "batch"))
-        _one_of("pixel_precision", self.pixel_precision, ("fp32", "tf32"))
-        _one_of("reward", self.reward, ("cosine", "slope"))
-        _one_of("update", self.update, ("evidence", "adam"))
-        _one_of("precision", self.precision, ("auto", "bf16", "tf32", "fp32"))
-        _one_of(
+        one_of("estimator", self.estimator, estimators)
+        one_of("draws", self.draws, ("image", "batch"))
+        one_of("pixel_precision", self.pixel_precision, ("fp32", "tf32"))
+        one_of("reward", self.reward, ("cosine", "slope"))
+        one_of("update", self.update, ("evidence", "adam"))
+        one_of("precision", self.precision, ("auto", "bf16", "tf32", "fp32"))
+        one_of(
             "magnitudes", self.magnitudes, ("straight_through", "pathwise", "distribution", "fixed")
         )
         for name in ("views", "batch_size", "lr", "temperature", "policy_lr", "top"):
-            _positive(name, getattr(self, name))
+            positive(name, getattr(self, name))
         for name in ("epochs", "gumbel_branches"):
             if getattr(self, name) is not None:
-                _positive(name, getattr(self, name))
+                positive(name, getattr(self, name))
         if self.lookahead is not None and not 0 <= self.lookahead < math.inf:
             raise ValueError(f"`lookahead` should be 0 or more seconds, got {self.lookahead}")
         if not 0 <= self.measure_from < 1:
@@ -265,7 +209,7 @@ PRESETS: dict[str, SearchConfig] = {
 
 def search_config(preset: str = "dada", **changes: Any) -> SearchConfig:
     """A preset with some settings changed; None leaves a setting as it is."""
-    _one_of("preset", preset, tuple(PRESETS))
+    one_of("preset", preset, tuple(PRESETS))
     return changed(PRESETS[preset], changes)
 
 
@@ -297,14 +241,14 @@ class TrainConfig:
     base: Base = Base()
 
     def __post_init__(self) -> None:
-        _check_types(self)
-        _one_of("schedule", self.schedule, ("cosine", "step"))
-        _one_of("optimizer", self.optimizer, ("sgd", "adamw"))
-        _one_of("precision", self.precision, ("auto", "bf16", "tf32", "fp32"))
+        check_types(self)
+        one_of("schedule", self.schedule, ("cosine", "step"))
+        one_of("optimizer", self.optimizer, ("sgd", "adamw"))
+        one_of("precision", self.precision, ("auto", "bf16", "tf32", "fp32"))
         for name in ("batch_size", "lr", "warmup_factor", "least_epochs", "least_steps"):
-            _positive(name, getattr(self, name))
+            positive(name, getattr(self, name))
         if self.epochs is not None:
-            _positive("epochs", self.epochs)
+            positive("epochs", self.epochs)
         for name in ("momentum", "label_smoothing", "ema"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"`{name}` should lie in 0..1, got {getattr(self, name)}")
@@ -338,100 +282,6 @@ SEARCH_FINE_TUNING: dict[str, Any] = {
     "least_steps": 100,
     "lr": 0.01,
     "weight_decay": 1e-4,
-}
-
-
-@dataclass(frozen=True, kw_only=True)
-class ShortTraining:
-    """A training that is only there to compare policies: few steps, many epochs.
-
-    Augmentation pays where images are seen many times over. So a large data set is reduced, not
-    passed over once.
-    """
-
-    steps: int = 400
-    least_epochs: int = 20
-    most_images: int = 4000
-    most_images_of_a_class: int = 40  # or so many in all, if that is more
-    smallest_batch: int = 16
-    largest_batch: int = 128
-    steps_per_epoch: int = 10  # wanted of small data sets, which else would have one or two
-    warmup: float = 0.1  # largest part of the training
-
-    def __post_init__(self) -> None:
-        _check_types(self)
-        for field in fields(self):
-            _positive(field.name, getattr(self, field.name))
-
-
-SHORT = ShortTraining()
-
-
-@dataclass(frozen=True, kw_only=True)
-class LookaheadConfig:
-    """Settings of looking ahead: trainings whose end is repeated under several policies, the arms.
-
-    The seconds are of a nominal machine (trials/cost.py), for both rounds together.
-    """
-
-    seconds: float
-    training: ShortTraining
-    repeated: float = 0.5  # of a training: its end
-    first_round: float = 0.625  # of the seconds
-    most_runs: int = 8
-    most_policy_runs: int = 4  # of the second round: what is too close to tell is worth no more
-    # Images and a network that stand in for larger ones (policy_search/lookahead/stand_in.py).
-    stand_in_side: int  # of a square with as many pixels
-    stand_in_images: int  # of each half: those on a disk have to be read first
-    stand_in_images_of_a_class: int = 10  # or so many, if that is more
-
-    def __post_init__(self) -> None:
-        real_number("lookahead", self.seconds)
-        if self.most_runs % 2:
-            raise ValueError(f"`most_runs` should be even, got {self.most_runs}")
-        if not 0 <= self.seconds < math.inf:
-            raise ValueError(f"`lookahead` should be 0 or more seconds, got {self.seconds}")
-
-
-LOOKAHEAD = {
-    # On a CPU, few images make large batches, or the ends differ by chance.
-    "cpu": LookaheadConfig(
-        seconds=80.0,
-        training=ShortTraining(steps=100, most_images=500, largest_batch=64, steps_per_epoch=1),
-        stand_in_side=12,
-        stand_in_images=1000,
-    ),
-    # A card makes many more steps: batches of 128 would have few images seen hundreds of times.
-    "cuda": LookaheadConfig(
-        seconds=76.0,
-        training=ShortTraining(steps=600, steps_per_epoch=8),
-        stand_in_side=32,
-        stand_in_images=4000,
-    ),
-}
-
-
-@dataclass(frozen=True, kw_only=True)
-class VerifyConfig:
-    """Settings of the verification: short trainings of the policy found and of the free ones.
-
-    The seconds are of a nominal machine; 0 is no verification.
-    """
-
-    seconds: float
-    training: ShortTraining = SHORT
-
-    def __post_init__(self) -> None:
-        real_number("verify_budget", self.seconds)
-        if not 0 <= self.seconds < math.inf:
-            raise ValueError(f"`verify_budget` should be 0 or more seconds, got {self.seconds:g}")
-
-
-# On a CPU a verification would take as long as the search again, so there one has to ask for it.
-# Longer trainings show more of what a policy does (docs/search-study.md).
-VERIFY = {
-    "cpu": VerifyConfig(seconds=0.0),
-    "cuda": VerifyConfig(seconds=50.0, training=ShortTraining(steps=1000)),
 }
 
 

@@ -1,0 +1,102 @@
+"""Settings of the phases that decide: short trainings, looking ahead, verification."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+
+from dada.config.checks import check_types, positive, real_number
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShortTraining:
+    """A training that is only there to compare policies: few steps, many epochs.
+
+    Augmentation pays where images are seen many times over. So a large data set is reduced, not
+    passed over once.
+    """
+
+    steps: int = 400
+    least_epochs: int = 20
+    most_images: int = 4000
+    most_images_of_a_class: int = 40  # or so many in all, if that is more
+    smallest_batch: int = 16
+    largest_batch: int = 128
+    steps_per_epoch: int = 10  # wanted of small data sets, which else would have one or two
+    warmup: float = 0.1  # largest part of the training
+
+    def __post_init__(self) -> None:
+        check_types(self)
+        for field in fields(self):
+            positive(field.name, getattr(self, field.name))
+
+
+SHORT = ShortTraining()
+
+
+@dataclass(frozen=True, kw_only=True)
+class LookaheadConfig:
+    """Settings of looking ahead: trainings whose end is repeated under several policies, the arms.
+
+    The seconds are of a nominal machine (trials/cost.py), for both rounds together.
+    """
+
+    seconds: float
+    training: ShortTraining
+    repeated: float = 0.5  # of a training: its end
+    first_round: float = 0.625  # of the seconds
+    most_runs: int = 8
+    most_policy_runs: int = 4  # of the second round: what is too close to tell is worth no more
+    # Images and a network that stand in for larger ones (policy_search/lookahead/stand_in.py).
+    stand_in_side: int  # of a square with as many pixels
+    stand_in_images: int  # of each half: those on a disk have to be read first
+    stand_in_images_of_a_class: int = 10  # or so many, if that is more
+
+    def __post_init__(self) -> None:
+        real_number("lookahead", self.seconds)
+        if self.most_runs % 2:
+            raise ValueError(f"`most_runs` should be even, got {self.most_runs}")
+        if not 0 <= self.seconds < math.inf:
+            raise ValueError(f"`lookahead` should be 0 or more seconds, got {self.seconds}")
+
+
+LOOKAHEAD = {
+    # On a CPU, few images make large batches, or the ends differ by chance.
+    "cpu": LookaheadConfig(
+        seconds=80.0,
+        training=ShortTraining(steps=100, most_images=500, largest_batch=64, steps_per_epoch=1),
+        stand_in_side=12,
+        stand_in_images=1000,
+    ),
+    # A card makes many more steps: batches of 128 would have few images seen hundreds of times.
+    "cuda": LookaheadConfig(
+        seconds=95.0,
+        training=ShortTraining(steps=600, steps_per_epoch=8),
+        stand_in_side=32,
+        stand_in_images=4000,
+    ),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerifyConfig:
+    """Settings of the verification: short trainings of the policy found and of the free ones.
+
+    The seconds are of a nominal machine; 0 is no verification.
+    """
+
+    seconds: float
+    training: ShortTraining = SHORT
+
+    def __post_init__(self) -> None:
+        real_number("verify_budget", self.seconds)
+        if not 0 <= self.seconds < math.inf:
+            raise ValueError(f"`verify_budget` should be 0 or more seconds, got {self.seconds:g}")
+
+
+# On a CPU a verification would take as long as the search again, so there one has to ask for it.
+# Longer trainings show more of what a policy does (docs/search-study.md).
+VERIFY = {
+    "cpu": VerifyConfig(seconds=0.0),
+    "cuda": VerifyConfig(seconds=62.0, training=ShortTraining(steps=1000)),
+}
