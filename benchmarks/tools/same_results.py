@@ -151,9 +151,8 @@ def differ(one: Path, other: Path) -> int:
     different = [name for name in sorted(a.keys() | b.keys()) if a.get(name) != b.get(name)]
     for name in different:
         print(f"differs: {name}{'' if name in a and name in b else ' (only in one)'}")
-    print(
-        f"{len(a.keys() & b.keys()) - len(different)} results are the same, {len(different)} differ"
-    )
+    same = len(a.keys() | b.keys()) - len(different)
+    print(f"{same} results are the same, {len(different)} differ")
     return 1 if different else 0
 
 

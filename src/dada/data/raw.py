@@ -27,7 +27,7 @@ from dada.data.one_size import SIZE_CAP, asked_size, choose_preprocessing
 from dada.data.parts import FilePart, Part, TensorPart, pool
 from dada.data.split import IN_MEMORY_LIMIT, Split, listed
 from dada.engine.memory import memory_of_machine
-from dada.safe_text import quoted
+from dada.safe_text import printable, quoted
 
 InMemory = bool | Literal["auto"]
 
@@ -294,9 +294,8 @@ def _check_labels(raw: RawSplit) -> tuple[tuple[str, ...], dict[str, Tensor]]:
     else:
         classes = raw.classes
         if len(classes) < 2:
-            raise ValueError(
-                f"{raw.where}: only one class ({', '.join(classes)}); two or more are needed"
-            )
+            only = ", ".join(map(printable, classes))
+            raise ValueError(f"{raw.where}: only one class ({only}); two or more are needed")
         absent = [name for c, name in enumerate(classes) if c not in set(present)]
         if absent:
             raw.notes.append(f"{len(absent)} of {len(classes)} classes have no training images")
