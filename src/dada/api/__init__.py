@@ -12,7 +12,7 @@ from typing import Any
 from torch import nn
 
 from dada import models
-from dada.api.preparation import ImageSize, OutPath, as_typed, prepare
+from dada.api.preparation import ImageSize, OutPath, Preparation, as_typed, prepare
 from dada.api.results import Result, Trained, write_training
 from dada.api.settings import (
     check_size,
@@ -155,35 +155,45 @@ def search(
         facts["lookahead"] = asdict(ahead)
     if isinstance(verify, VerifyConfig):
         facts["verify"] = asdict(verification)
+    job = SearchJob(
+        split=split,
+        undivided=undivided,
+        network=network,
+        build=build,
+        training=training,
+        model_name=name,
+        config=config,
+        lookahead=ahead,
+        verify=verification,
+        seed=seed,
+        device=asked.device,
+        graph=graph,
+    )
+    return _run_search(asked, job, facts, on_epoch, on_lookahead, on_training)
+
+
+def _run_search(
+    asked: Preparation,
+    job: SearchJob,
+    facts: dict[str, Any],
+    on_epoch: OnEpoch | None,
+    on_lookahead: OnRun | None,
+    on_training: OnTraining | None,
+) -> Result:
+    """In its run directory, and told of by the first process alone."""
     with (
-        joined(asked.device) as ranks,
-        out_of_memory_named(config.batch_size, split.image_size),
+        joined(job.device) as ranks,
+        out_of_memory_named(job.config.batch_size, job.split.image_size),
         asked.open_run(ranks, facts) as run,
     ):
         if ranks.same(run is not None and run.finished):
             assert asked.path is not None
             return Result.load(asked.path)
         if run is not None:
-            save_samples(split, run.path)
-        job = SearchJob(
-            split=split,
-            undivided=undivided,
-            network=network,
-            build=build,
-            training=training,
-            model_name=name,
-            config=config,
-            lookahead=ahead,
-            verify=verification,
-            seed=seed,
-            device=asked.device,
-            run=run,
-            graph=graph,
-            ranks=ranks,
-        )
+            save_samples(job.split, run.path)
         speaks = ranks.rank == 0
         found = find_policy(
-            job,
+            replace(job, run=run, ranks=ranks),
             on_epoch=on_epoch if speaks else None,
             on_lookahead=on_lookahead if speaks else None,
             on_training=on_training,
