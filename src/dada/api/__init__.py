@@ -35,13 +35,7 @@ from dada.comparison import (
     run_comparison,
     trials_of,
 )
-from dada.config import (
-    LookaheadConfig,
-    SearchConfig,
-    TrainConfig,
-    VerifyConfig,
-    whole_number,
-)
+from dada.config import LookaheadConfig, SearchConfig, TrainConfig, VerifyConfig, whole_number
 from dada.data import Split, split_for_scoring, split_off_validation
 from dada.engine import joined, out_of_memory_named, several_processes
 from dada.models.weights import Tell
