@@ -33,7 +33,7 @@ def start(folder: Path, *arguments: str, **environment: str) -> subprocess.Popen
     )
 
 
-def wait_until(condition, seconds: float = 60.0) -> None:
+def wait_until(condition, seconds: float = 90.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it took too long"
@@ -61,7 +61,7 @@ def test_a_search_is_stopped_with_a_line_and_continues_with_it(tmp_path, number)
     with start(tmp_path, *SEARCH) as process:
         wait_until((tmp_path / "a run's" / "checkpoint.pt").exists)
         process.send_signal(number)
-        _, err = process.communicate(timeout=20)
+        _, err = process.communicate(timeout=90)
     assert process.returncode == CODES[number]
     assert err.count("\n") == 1 and err.startswith("dada: stopped by ")
     assert "all up to the last checkpoint is kept in 'a run'" in err
@@ -74,7 +74,7 @@ def test_while_it_imports_too(tmp_path, seconds):
     with start(tmp_path, *SEARCH) as process:
         time.sleep(seconds)
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=20)
+        _, err = process.communicate(timeout=90)
     assert process.returncode == 130
     assert err.count("\n") == 1 and err.startswith("dada: stopped "), err
 
@@ -100,7 +100,7 @@ def test_no_worker_outlives_a_comparison(tmp_path, number, seconds):
             os.killpg(process.pid, number)
         else:
             process.send_signal(number)
-        _, err = process.communicate(timeout=20)
+        _, err = process.communicate(timeout=90)
         wait_until(lambda: not processes_of(process.pid), 20)
     assert "Traceback" not in err
     if number == signal.SIGINT:
@@ -129,7 +129,7 @@ def test_a_main_thread_that_does_not_come_back_is_ended(tmp_path):
     )
     environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
     done = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=20
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=90
     )
     assert done.returncode == 143
     says = "dada: stopped by SIGTERM; nothing was written yet; again: dada search digits\n"
