@@ -16,7 +16,17 @@ from torch import Tensor, nn
 EPSILON = 1e-8
 
 
-class SGD:
+class WeightOptimiser:
+    """What trains a network: those of its weights that learn."""
+
+    weights: list[nn.Parameter]
+
+    def zero_grad(self) -> None:
+        for weight in self.weights:
+            weight.grad = None
+
+
+class SGD(WeightOptimiser):
     """Nesterov momentum and weight decay: v = mu v + g, w = w - lr (g + mu v), g with decay."""
 
     def __init__(
@@ -25,10 +35,6 @@ class SGD:
         self.weights = [weight for weight in weights if weight.requires_grad]
         self.velocity = [torch.zeros_like(weight) for weight in self.weights]
         self.momentum, self.weight_decay = momentum, weight_decay
-
-    def zero_grad(self) -> None:
-        for weight in self.weights:
-            weight.grad = None
 
     @torch.no_grad()
     def step(self, lr: Tensor) -> None:
@@ -105,7 +111,7 @@ class Adam:
             _copy_(held, saved[name])
 
 
-class AdamW:
+class AdamW(WeightOptimiser):
     """Adam with decoupled weight decay: w = w - lr (m^ / (sqrt(v^) + epsilon) + decay w).
 
     Biases and the factors of normalising layers do not decay, as is usual.
@@ -121,10 +127,6 @@ class AdamW:
         self.mean = [torch.zeros_like(weight) for weight in self.weights]
         self.square = [torch.zeros_like(weight) for weight in self.weights]
         self.steps = [torch.zeros((), device=weight.device) for weight in self.weights]
-
-    def zero_grad(self) -> None:
-        for weight in self.weights:
-            weight.grad = None
 
     @torch.no_grad()
     def step(self, lr: Tensor) -> None:

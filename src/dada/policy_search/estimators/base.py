@@ -112,6 +112,10 @@ class Estimator(nn.Module):
             raise ValueError(f"branches should be at least 1, but got {branches}")
         self.num_subpolicies, self.ops_per_subpolicy = num_subpolicies, ops_per_subpolicy
         self.temperature, self.views, self.branches = temperature, views, branches
+        self._learn_from(generator)
+
+    def _learn_from(self, generator: torch.Generator | None) -> None:
+        """What a subclass learns begins here, with random numbers of this generator."""
 
     @torch.no_grad()
     def sample(

@@ -70,26 +70,9 @@ class Relax(Estimator):
     updates: Tensor
     scale_decay: ClassVar[float] = 0.99
 
-    def __init__(
-        self,
-        num_subpolicies: int,
-        ops_per_subpolicy: int,
-        *,
-        temperature: float = 0.5,
-        views: int = 1,
-        branches: int | None = None,
-        generator: torch.Generator | None = None,
-    ) -> None:
-        super().__init__(
-            num_subpolicies,
-            ops_per_subpolicy,
-            temperature=temperature,
-            views=views,
-            branches=branches,
-        )
-        self.control = ControlVariate(
-            num_subpolicies * (1 + ops_per_subpolicy), generator=generator
-        )
+    def _learn_from(self, generator: torch.Generator | None) -> None:
+        relaxed = self.num_subpolicies * (1 + self.ops_per_subpolicy)
+        self.control = ControlVariate(relaxed, generator=generator)
         self.register_buffer("cost_square", self.control.output_bias.detach().clone())
         self.register_buffer("updates", self.control.output_bias.detach().clone())
 
