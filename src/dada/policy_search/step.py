@@ -84,7 +84,7 @@ def search_step(
         ranks.average_(list(val_grad.values()))
         # 5. What every augmented image does to the validation loss (eq. 18, 19).
         cost = _cost(state, weights, val_grad, lr, views_BCHW, seen(clean_BCHW), labels_VB)
-        # 6. The gradient of the expected cost, by the chosen estimator; the policy moves.
+        # 6. The gradient of the expected cost, by the chosen estimator: evidence, or Adam's step.
         _move_policy(state, draw_of_all, draw, cost, stages, views_BCHW)
     # 7. The ordinary weight step.
     state.weight_optimizer.step(lr)

@@ -1,6 +1,6 @@
-"""Trains a network under any policy, and judges it.
+"""Trains a network under any policy, and scores it.
 
-Letters: B images of a batch, C classes (channels, in BCHW), T steps.
+Letters: B images of a batch, C channels, S steps of an epoch.
 
 Every image goes through the same stations as in the search: crop and flip, policy, normalise,
 cutout. On a GPU the whole step is a CUDA graph; several trainings may share one card.
@@ -144,7 +144,7 @@ class Slot:
         )
 
     def suits(self, job: Job) -> bool:
-        """Whether a job can go on here. One that keeps checkpoints begins as it always would."""
+        """Whether a job can go on here. One with a run directory never reuses a slot."""
         here = self.job
         return (
             job.run is None
