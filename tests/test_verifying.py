@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from quick import QUICK_LOOKAHEAD, TINY
 
 import dada
 from dada.api import verifying
 from dada.config import VerifyConfig
+from quick import QUICK_LOOKAHEAD, TINY
 
 
 @pytest.fixture
