@@ -57,6 +57,7 @@ import torch
 import dada
 from dada.config import LOOKAHEAD, Base, ShortTraining
 from dada.data import load
+from dada.engine import joined
 from torchrun_networks import Plain
 
 RANK = int(os.environ.get("RANK", "0"))
@@ -114,6 +115,38 @@ def unequal_start():
     return weights(train(Plain(10), epochs=1))
 
 
+class Peculiar(Exception):
+    def __init__(self, one, two):
+        super().__init__(f"{one} {two}")
+
+
+def spread():
+    # Seven independent pieces of work over both; then, twice, seven of which the fifth fails.
+    with joined(torch.device("cpu")) as ranks:
+        done = []
+
+        def squares(share):
+            done.append(list(share))
+            return [number**2 for number in share]
+
+        together = list(ranks.spread(range(7), squares, at_once=2))
+
+        def fails(share, error):
+            if 4 in share:
+                raise error
+            return share
+
+        said = []
+        for error in (ValueError("the fifth is broken"), Peculiar("not", "sent")):
+            ended = []
+            try:
+                for number, _ in ranks.spread(range(7), lambda share: fails(share, error)):
+                    ended.append(number)
+            except Exception as problem:
+                said.append((str(problem), ended))
+    return {"together": together, "done": done, "said": said}
+
+
 BASE = Base(crop=1, flip=True, cutout=3)
 RUNS = {
     "plain": lambda: weights(train("torchrun_networks:plain", base=BASE)),
@@ -125,6 +158,7 @@ RUNS = {
     "ahead": ahead,
     "views": lambda: search("paper", estimator="gumbel", views=2, epochs=1, draws="batch"),
     "refused": refused,
+    "spread": spread,
     "unequal": unequal_start,
     "written": lambda: weights(train("torchrun_networks:plain", out="run")),
     "again": lambda: weights(train("torchrun_networks:plain", out="run", resume=True)),
@@ -170,7 +204,8 @@ def shared(tmp_path_factory) -> tuple[dict[str, Any], dict[str, Any], dict[str, 
             patch.syspath_prepend(str(folder))
             patch.chdir(tmp_path_factory.mktemp("alone"))
             runs = importlib.import_module("shared_runs").RUNS
-            compared = ("plain", "clipped", "batchnorm", "dada", "paper", "ahead", "views")
+            training = ("plain", "clipped", "batchnorm")
+            compared = (*training, "dada", "paper", "ahead", "views", "spread")
             alone = {name: runs[name]() for name in compared}
         _, err = process.communicate(timeout=120)
     for name in ("shared_runs", "torchrun_networks"):
@@ -230,6 +265,21 @@ def test_two_processes_find_the_policy_of_one(shared, name):
 def test_a_batch_that_cannot_be_shared_is_refused_by_both(shared):
     says = "a batch of 1 cannot be shared by 2 processes; raise `batch_size` or start fewer"
     assert shared[0]["refused"] == shared[1]["refused"] == says
+
+
+def test_independent_work_is_spread_and_both_have_all_of_it(shared):
+    first, second, alone = (results["spread"] for results in shared[:3])
+    assert first["together"] == second["together"] == alone["together"]
+    assert first["together"] == [(number, number**2) for number in range(7)]
+    assert first["done"] == [[0, 2], [4, 6]] and second["done"] == [[1, 3], [5]]
+    assert alone["done"] == [[0, 1], [2, 3], [4, 5], [6]]
+
+
+def test_what_fails_in_one_is_raised_in_both_after_what_had_ended(shared):
+    first, second, alone = (results["spread"]["said"] for results in shared[:3])
+    before = [0, 1, 2, 3]
+    assert alone == [("the fifth is broken", before), ("not sent", before)] == first
+    assert second == [("the fifth is broken", before), ("Peculiar: not sent", before)]
 
 
 def test_a_network_that_begins_differently_begins_as_the_firsts(shared):
