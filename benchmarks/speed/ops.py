@@ -6,8 +6,8 @@ Every contender starts from images in its own natural form (PIL, uint8 or float 
 on the device) and ends in the same form, so no conversion is charged to anybody; the one exception
 is named: who has tensors and writes a loop around Pillow makes pictures of them and tensors again.
 All contenders take turns, and what is compared are ratios within a turn. A CPU has one thread, and
-its seconds are those this process had it; where a name speaks of threads or workers they are those
-of the wall clock. A contender that is not installed is left out by name.
+its seconds are those that this process, and the workers of a DataLoader, had it: they do not depend
+on what else the machine does. A contender that is not installed is left out by name.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ import argparse
 import json
 import math
 import random
+import resource
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -43,7 +44,7 @@ SIZES = {32: 512, 224: 256}  # image side: images in a batch on a CPU
 GPU_BATCH = 512
 
 TURNS = 25
-WORKERS = 2
+WORKERS, ROUNDS = 2, 4  # of a DataLoader; epochs through the images, as one
 BY_HAND = "Pillow one by one, same policy"
 
 Contender = tuple[str, Callable[[], Any], int]  # name, what to time, images done by one call
@@ -181,25 +182,22 @@ class Augmented(Dataset[torch.Tensor]):
         return done if isinstance(done, torch.Tensor) else pil_to_tensor(done)
 
 
-def loader(images: Sequence[Any], augment: Callable[[Any], Any]) -> Callable[[], list[Any]]:
-    """An epoch with workers that stay, batches of 64."""
-    batches = DataLoader(
-        Augmented(images, augment), batch_size=64, num_workers=WORKERS, persistent_workers=True
-    )
+def epoch_with_workers(
+    images: Sequence[Any], augment: Callable[[Any], Any]
+) -> Callable[[], list[Any]]:
+    """An epoch of batches of 64, and the start of the workers."""
+    batches = DataLoader(Augmented(images, augment), batch_size=64, num_workers=WORKERS)
     return lambda: list(batches)
 
 
-def on_threads(threads: int, call: Callable[[], Any]) -> Callable[[], None]:
-    def limited() -> None:
-        torch.set_num_threads(threads)
-        call()
-        torch.set_num_threads(1)
-
-    return limited
+def cpu_seconds_of_all() -> float:
+    """Of this process, and of its workers that have ended."""
+    workers = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + workers.ru_utime + workers.ru_stime
 
 
 def cpu_contenders(side: int, batch: int) -> tuple[list[Contender], list[Contender]]:
-    """Those on one thread, and those on several."""
+    """Those in this process, and those in workers."""
     policy = dada.Policy.load(POLICY)
     pil = pictures(batch, side)
     images = torch.stack([pil_to_tensor(i) for i in pil]).contiguous()
@@ -227,9 +225,8 @@ def cpu_contenders(side: int, batch: int) -> tuple[list[Contender], list[Contend
         *optional(albumentations_peers, pil),
     ]
     return one_thread, [
-        ("1 thread: dada, batch", lambda: transform(images), batch),
-        ("2 threads: dada, batch", on_threads(2, lambda: transform(images)), batch),
-        *((f"{WORKERS} workers: {name}", loader(i, does), batch) for name, i, does in in_workers),
+        (f"{WORKERS} workers: {name}", epoch_with_workers(ROUNDS * held, does), ROUNDS * batch)
+        for name, held, does in in_workers
     ]
 
 
@@ -263,15 +260,11 @@ def gpu_contenders(side: int) -> list[Contender]:
     ]
 
 
-def peer_of(name: str, names: Iterable[str]) -> str | None:
-    """What a contender on a CPU is compared with: the loop by hand on the same kind of images, or
-    what does the same on one thread."""
+def peer_of(name: str) -> str:
+    """What a contender on a CPU is compared with: the loop by hand on the same kind of images."""
     way, _, what = name.rpartition(": ")
-    if way.endswith("threads"):
-        return f"1 thread: {what}"
     on_tensors = "dada, uint8 tensors" in what or what == f"{BY_HAND}, tensors"
-    wanted = f"{way}: " * bool(way) + BY_HAND + ", tensors" * on_tensors
-    return wanted if wanted in names else None
+    return f"{way}: " * bool(way) + BY_HAND + ", tensors" * on_tensors
 
 
 def measure(
@@ -295,8 +288,8 @@ def measure(
             "spread_percent": 100 * (high - low) / median,
             "n": TURNS,
         }
-        peer = peer_of(name, per_image) if device == "cpu" else None
-        if peer is not None:
+        if device == "cpu":
+            peer = peer_of(name)
             pairs = zip(per_image[peer], per_image[name], strict=True)
             ends = statistics.quantiles([theirs / mine for theirs, mine in pairs], n=4)
             row |= {"peer": peer, "times_low": ends[0], "times": ends[1], "times_high": ends[2]}
@@ -318,9 +311,9 @@ def main() -> None:
         if arguments.gpu:
             rows += measure(gpu_contenders(side), side, device, time.perf_counter)
         else:
-            one_thread, several = cpu_contenders(side, batch)
-            rows += measure(one_thread, side, device, time.process_time)
-            rows += measure(several, side, device, time.perf_counter)
+            here, in_workers = cpu_contenders(side, batch)
+            rows += measure(here, side, device, time.process_time)
+            rows += measure(in_workers, side, device, cpu_seconds_of_all)
     for row in rows if arguments.gpu else ():
         peers = [
             r["images_per_second"]
