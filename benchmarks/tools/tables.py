@@ -124,6 +124,22 @@ def growth_table() -> str:
     return "\n".join(lines) + "\n"
 
 
+def whole_growth_table() -> str:
+    result = result_of("growth-cpu")
+    return markdown(
+        ("classes", "images", "seconds", "measuring", "looking ahead"),
+        (
+            (
+                f"{row['classes']:,}",
+                f"{row['images']:,}",
+                *(f"{row[part]:.0f}" for part in ("cpu_seconds", "measure", "look ahead")),
+            )
+            for kind in ("classes", "images")
+            for row in result[kind]
+        ),
+    )
+
+
 def cifar10_table() -> str:
     return markdown(
         ("policy", "error", "published", "epochs", "seconds"),
@@ -147,6 +163,7 @@ TABLES: dict[str, dict[str, Callable[[], str]]] = {
         "train table": train_table,
         "search table": search_table,
         "growth table": growth_table,
+        "whole growth table": whole_growth_table,
         "hypergradient table": hypergradient_table,
         "cifar10 table": cifar10_table,
     },

@@ -1,6 +1,6 @@
 """How the seconds of a whole search grow with the number of classes and of images.
 
-    python benchmarks/speed/growth.py [--out benchmarks/results/growth-cpu.json]
+    python benchmarks/speed/search_growth.py [--out benchmarks/results/growth-cpu.json]
 
 The default, with all of its phases, from data in memory to the report on disk, on one CPU thread:
 the network `small` on random images of 8x8. Seconds are those of the CPU. `exponent` is the slope
