@@ -52,6 +52,18 @@ def test_a_warp_without_a_pillow_call_is_its_kernel(kernel):
     assert np.array_equal(do_all(planes, [(op, value, (0.0, 0.0))]), wanted.numpy())
 
 
+def test_an_own_kernel_may_come_after_any_operation():
+    """Also where bytes came back that torch must not write to."""
+    own = Op(name="Own", kernel=lambda images_BCHW, value_B, center_B2: images_BCHW // 2)
+    for op in PAPER:
+        first = op, op.high, (3.0, 4.0)
+        for size in ((20, 30), (80, 70)):
+            planes = image_of(3, *size)
+            done = do_all(planes, [first, (own, 0.0, (0.0, 0.0)), first])
+            halved = do_all(planes, [first]) // 2
+            assert np.array_equal(done, do_all(halved, [first])), op.name
+
+
 def steps_for(images: int, height: int, width: int) -> tuple[torch.Tensor, ...]:
     """Three operations for each image, some of them none."""
     generator = torch.Generator().manual_seed(3)

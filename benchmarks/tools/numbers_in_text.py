@@ -66,6 +66,10 @@ def _gain_of(idea: str) -> str:
     return f"{speed['as shipped'] / taken_back:.1f}"
 
 
+def _start(name: str, column: str = "seconds") -> str:
+    return f"{_row(result_of('starts')['rows'], 'start', name)[column]:.2g}"
+
+
 def _seconds(case: str, key: str = "seconds_to_policy") -> str:
     seconds = result_of("search")["cases"][case][key]
     return f"{seconds:.0f}" if seconds >= 20 else f"{seconds:.1f}"
@@ -87,6 +91,9 @@ NUMBERS: dict[str, Callable[..., str]] = {
     "off published": _off_published,
     "error of a cost": _error_of_cost,
     "times as fast": _times_as_fast,
+    "start": _start,
+    "beyond torch": lambda name: _start(name, "cpu_beyond_torch"),
+    "spread": lambda: f"{result_of('ranks-cpu')['times']:.1f}",
     "gain of": _gain_of,
     "seconds": _seconds,
     "attempt": lambda name: f"{result_of('train')['attempts_wrn28_10'][name]:.1f}",

@@ -19,8 +19,8 @@ from dada.ops.table import BY_NAME
 from dada.safe_text import quoted
 
 NO_OP = -1
-# On a CPU, four images of 224x224 at a time: one at a time is slower
-# (benchmarks/speed/ops_profile.py), and all at once needs temporaries several times the batch.
+# By operation on a CPU, as many as four images of 224x224 at a time: all at once is slower
+# (benchmarks/speed/ops_profile.py), and needs temporaries several times the batch.
 ELEMENTS_AT_ONCE = 4 * 3 * 224 * 224
 # A batch this small takes torch a few milliseconds on a card, so a short run (`kernels_for`) would
 # wait longer for the compiler than it gains: 128 images of 32x32 in colour are 0.4 million.
@@ -163,14 +163,14 @@ def _one_by_one_(
 
 
 def _copy(images_BCHW: Tensor) -> Tensor:
-    """In memory from numpy, which asks for large pages: the first touch of 4 KiB ones takes longer
-    than a third of the operations do."""
+    """In memory from numpy, which asks for large pages: to touch a large batch for the first time
+    otherwise takes half as long as all operations on it (benchmarks/speed/ops_profile.py)."""
     return torch.from_numpy(np.empty(images_BCHW.shape, np.uint8)).copy_(images_BCHW)
 
 
 def _put_rows_(images_BCHW: Tensor, rows: Tensor, done: Tensor) -> None:
     """images_BCHW[rows] = done, eight bytes at a time where an image is that many: torch copies
-    indexed rows element by element (benchmarks/speed/ops_profile.py measures what that costs).
+    indexed rows element by element.
     """
     size = images_BCHW[0].numel()
     word = next(

@@ -37,6 +37,11 @@ def do_all(planes_CHW: Planes, steps: Iterable[Step]) -> Planes:
     return planes_CHW
 
 
+def as_tensor(planes_CHW: Planes) -> torch.Tensor:
+    """The same bytes; a copy where they are read only, which torch does not know."""
+    return torch.from_numpy(planes_CHW if planes_CHW.flags.writeable else planes_CHW.copy())
+
+
 def _way(op: Op) -> Callable[[Planes, list[Step]], Planes]:
     if op.kernel in LINES or (isinstance(op.kernel, geo.Affine) and op.kernel.only_shifts):
         return _by_lines
@@ -91,7 +96,7 @@ def _grey(plane_HW: Planes) -> Image.Image:
 
 
 def _by_kernel(planes_CHW: Planes, steps: list[Step]) -> Planes:
-    image_1CHW = torch.from_numpy(planes_CHW).unsqueeze(0)
+    image_1CHW = as_tensor(planes_CHW).unsqueeze(0)
     for op, value, center in steps:
         value_1 = torch.tensor([value], dtype=torch.float64)
         image_1CHW = op.kernel(image_1CHW, value_1, torch.tensor([center], dtype=torch.float64))

@@ -236,13 +236,13 @@ def _is_one_image(sample: Any) -> bool:
 
 def _do_all(steps: list[Step], image: Any) -> Any:
     """The steps of one draw; without any, the image itself."""
-    if steps and isinstance(image, Tensor) and image.dtype == torch.uint8 and not image.is_cuda:
+    if steps and isinstance(image, Tensor) and image.dtype == torch.uint8 and image.is_cpu:
         h, w = image.shape[-2:]
         in_pixels = [
             (step.op, step.value, (step.center[0] * w, step.center[1] * h)) for step in steps
         ]
-        done = planes.do_all(image.contiguous().numpy(), in_pixels)
-        return _wrap_like(image, torch.from_numpy(done if done.flags.writeable else done.copy()))
+        done = planes.do_all(image.as_subclass(Tensor).contiguous().numpy(), in_pixels)
+        return _wrap_like(image, planes.as_tensor(done))
     for step in steps:
         image = _do(step, image)
     return image
