@@ -29,7 +29,7 @@ STARTS = {
     "dada --version": ["-c", COMMAND, "--version"],
     "dada --help": ["-c", COMMAND, "--help"],
     "dada search --help": ["-c", COMMAND, "search", "--help"],
-    "completion of `dada se`": ["-c", COMMAND],
+    "completion of a command": ["-c", COMMAND],
     "import torch": ["-c", "import torch"],
     "import dada": ["-c", "import dada"],
     "import dada, and a policy loaded": ["-c", "import dada; dada.Policy.load('dada-cifar10')"],
