@@ -495,13 +495,10 @@ def test_the_default_preset_is_verified_on_a_card_and_the_papers_search_never(mo
         assert policy.provenance["verification"] is None
 
 
-def test_a_budget_is_not_for_several_processes_nor_negative(monkeypatch):
+def test_a_budget_is_not_negative():
     for budget in (-1, math.nan, math.inf):
         with pytest.raises(ValueError, match="`verify_budget` should be"):
             dada.search(verify_budget=budget)
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(ValueError, match="`verify_budget` is for one process"):
-        dada.search(verify_budget=10)
 
 
 def test_halves_that_a_user_gave_are_kept_in_verification(monkeypatch):

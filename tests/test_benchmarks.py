@@ -18,7 +18,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
+from dada import models
 from dada.trials.cost import Layer, Work
 
 ROOT = Path(__file__).parents[1]
@@ -263,3 +265,30 @@ def test_a_measured_cell_is_mean_n_and_interval(load: Callable[[str], ModuleType
     assert tables.measured([3.5]) == "**3.50** (n 1)"
     assert tables.measured([3.4, 3.5, 3.6]) == "**3.50** (n 3, 3.25 to 3.75)"
     assert tables.hours("cifar10", "wrn40_2") == pytest.approx(200 * 50_000 / 62_099 / 3600, 1e-3)
+
+
+@pytest.mark.parametrize("dense", [False, True])
+def test_stacked_networks_learn_what_they_learn_alone(
+    load: Callable[[str], ModuleType], dense: bool
+) -> None:
+    """Three steps of SGD in float32; every network has images and labels of its own."""
+    stacked = load("speed/stacked.py")
+    networks = [models.build("wrn10_1", stacked.CLASSES, seed=seed) for seed in range(3)]
+    cpu = torch.device("cpu")
+    together = stacked.Step(stacked.stack(networks, dense=dense), 3, 8, cpu, record=False)
+    alone = [stacked.Step(network, 1, 8, cpu, record=False) for network in networks]
+    for one, images, labels in zip(
+        alone, together.images_BCHW.split(3, 1), together.labels_BG.unbind(1), strict=True
+    ):
+        one.images_BCHW, one.labels_BG = images.contiguous(), labels.unsqueeze(1)
+    for _ in range(3):
+        for step in (together, *alone):
+            step()
+    torch.testing.assert_close(
+        together.network(together.images_BCHW).unbind(1),
+        tuple(one.network(one.images_BCHW) for one in alone),
+        rtol=1e-4,
+        atol=1e-4,
+    )
+    apart = alone[0].network(alone[0].images_BCHW) - alone[1].network(alone[0].images_BCHW)
+    assert apart.abs().max() > 0.01, "networks that agree would prove nothing"

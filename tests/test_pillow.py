@@ -34,6 +34,7 @@ def pictures() -> list[Image.Image]:
     arrays = [
         generator.integers(0, 256, (31, 17, 3)),
         generator.integers(90, 110, (8, 8, 3)),
+        generator.integers(0, 256, (70, 61, 3)),  # large enough for numpy to be the faster
         generator.integers(0, 2, (64, 64, 3)) * 255,
         np.full((5, 7, 3), 77),
         np.zeros((3, 3, 3)),

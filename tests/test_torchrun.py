@@ -55,8 +55,9 @@ from dataclasses import replace
 import torch
 
 import dada
-from dada.config import LOOKAHEAD, Base, ShortTraining
+from dada.config import LOOKAHEAD, VERIFY, Base, ShortTraining
 from dada.data import load
+from dada.engine import joined
 from torchrun_networks import Plain
 
 RANK = int(os.environ.get("RANK", "0"))
@@ -92,6 +93,7 @@ def search(preset, **changes):
         + [sum(step.magnitude_range) for step in steps],
         "shares": found.policy.op_probabilities(),
         "losses": [entry["loss"] for entry in found.history],
+        "ahead": (found.policy.provenance.get("lookahead") or {}).get("score"),
     }
 
 
@@ -109,9 +111,52 @@ def ahead():
     return search("dada", lookahead=settings, epochs=1)
 
 
+def verified():
+    few = ShortTraining(steps=4, least_epochs=2, most_images=100, steps_per_epoch=1)
+    settings = replace(VERIFY["cpu"], seconds=1.0, training=few)
+    found = dada.search(
+        digits(), None, "torchrun_networks:plain", "dada",
+        epochs=1, batch_size=32, device="cpu", seed=1, lookahead=0, verify=settings,
+    )
+    said = found.policy.provenance["verification"]
+    return {name: each for name, each in said.items() if "seconds" not in name}
+
+
 def unequal_start():
     torch.manual_seed(RANK)  # a script that forgot to seed: every process has its own weights
     return weights(train(Plain(10), epochs=1))
+
+
+class Peculiar(Exception):
+    def __init__(self, one, two):
+        super().__init__(f"{one} {two}")
+
+
+def spread():
+    # Seven independent pieces of work over both; then, twice, seven of which the fifth fails.
+    with joined(torch.device("cpu")) as ranks:
+        done = []
+
+        def squares(share):
+            done.append(list(share))
+            return [number**2 for number in share]
+
+        together = list(ranks.spread(range(7), squares, at_once=2))
+
+        def fails(share, error):
+            if 4 in share:
+                raise error
+            return share
+
+        said = []
+        for error in (ValueError("the fifth is broken"), Peculiar("not", "sent")):
+            ended = []
+            try:
+                for number, _ in ranks.spread(range(7), lambda share: fails(share, error)):
+                    ended.append(number)
+            except Exception as problem:
+                said.append((str(problem), ended))
+    return {"together": together, "done": done, "said": said}
 
 
 BASE = Base(crop=1, flip=True, cutout=3)
@@ -123,8 +168,10 @@ RUNS = {
     "dada": lambda: search("dada", measure_from=0.0),
     "paper": lambda: search("paper"),
     "ahead": ahead,
+    "verified": verified,
     "views": lambda: search("paper", estimator="gumbel", views=2, epochs=1, draws="batch"),
     "refused": refused,
+    "spread": spread,
     "unequal": unequal_start,
     "written": lambda: weights(train("torchrun_networks:plain", out="run")),
     "again": lambda: weights(train("torchrun_networks:plain", out="run", resume=True)),
@@ -170,7 +217,8 @@ def shared(tmp_path_factory) -> tuple[dict[str, Any], dict[str, Any], dict[str, 
             patch.syspath_prepend(str(folder))
             patch.chdir(tmp_path_factory.mktemp("alone"))
             runs = importlib.import_module("shared_runs").RUNS
-            compared = ("plain", "clipped", "batchnorm", "dada", "paper", "ahead", "views")
+            training = ("plain", "clipped", "batchnorm")
+            compared = (*training, "dada", "paper", "ahead", "verified", "views", "spread")
             alone = {name: runs[name]() for name in compared}
         _, err = process.communicate(timeout=120)
     for name in ("shared_runs", "torchrun_networks"):
@@ -213,7 +261,7 @@ def test_with_batchnorm_they_are_near(shared):
     assert 1e-4 < apart < 0.5 and gap < 0.2
 
 
-@pytest.mark.parametrize("name", ["dada", "paper", "ahead", "views"])
+@pytest.mark.parametrize("name", ["dada", "paper", "views"])
 def test_two_processes_find_the_policy_of_one(shared, name):
     first, second, alone, _ = shared
     assert first[name] == second[name]
@@ -230,6 +278,38 @@ def test_two_processes_find_the_policy_of_one(shared, name):
 def test_a_batch_that_cannot_be_shared_is_refused_by_both(shared):
     says = "a batch of 1 cannot be shared by 2 processes; raise `batch_size` or start fewer"
     assert shared[0]["refused"] == shared[1]["refused"] == says
+
+
+def test_independent_work_is_spread_and_both_have_all_of_it(shared):
+    first, second, alone = (results["spread"] for results in shared[:3])
+    assert first["together"] == second["together"] == alone["together"]
+    assert first["together"] == [(number, number**2) for number in range(7)]
+    assert first["done"] == [[0, 2], [4, 6]] and second["done"] == [[1, 3], [5]]
+    assert alone["done"] == [[0, 1], [2, 3], [4, 5], [6]]
+
+
+def test_looking_ahead_is_that_of_one_process(shared):
+    """Whole trainings are dealt out, so nothing is averaged; the scores differ only where what the
+    first phase measured is added, by float error."""
+    first, second, alone = (results["ahead"] for results in shared[:3])
+    assert first == second and first["ops"] == alone["ops"]
+    assert first["ahead"] == pytest.approx(alone["ahead"], abs=1e-3)
+    assert len(first["ahead"].items() & alone["ahead"].items()) > len(alone["ahead"]) / 2
+    assert max(alone["ahead"].values()) - min(alone["ahead"].values()) > 0.1
+
+
+def test_a_verification_is_that_of_one_process(shared):
+    """These too. What was found differs by float error, which no score in whole images sees."""
+    first, second, alone = (results["verified"] for results in shared[:3])
+    assert first == second == alone
+    assert first["trainings"] >= 8
+
+
+def test_what_fails_in_one_is_raised_in_both_after_what_had_ended(shared):
+    first, second, alone = (results["spread"]["said"] for results in shared[:3])
+    before = [0, 1, 2, 3]
+    assert alone == [("the fifth is broken", before), ("not sent", before)] == first
+    assert second == [("the fifth is broken", before), ("Peculiar: not sent", before)]
 
 
 def test_a_network_that_begins_differently_begins_as_the_firsts(shared):

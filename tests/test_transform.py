@@ -6,6 +6,7 @@ Letters: B images, C channels, H height, W width.
 from __future__ import annotations
 
 import copy
+import hashlib
 import math
 import pickle
 import re
@@ -302,6 +303,25 @@ def test_a_seed_repeats_and_another_differs():
     assert stream(MOVING.transform(seed=1)) != stream(MOVING.transform(seed=2))
     transform = MOVING.transform(seed=1)
     assert stream(transform) != stream(transform)
+
+
+@pytest.mark.parametrize(
+    ("name", "digest"),
+    [("dada-cifar10", "e7d29c74b9d1b5fe"), ("trivialaugment", "92f09c05c93ce06f")],
+)
+def test_what_a_seed_gave_it_gives(name, digest):
+    """Pictures, tensors, and batches of large and small images, as the first release made them."""
+    y, x = np.mgrid[0:96, 0:128]
+    picture = np.stack([x * 2 % 256, y * 2, (x * y) % 251], -1).astype(np.uint8)
+    image = from_pil(Image.fromarray(picture)).contiguous()
+    transform, seen = Policy.load(name).transform(seed=7), hashlib.sha256()
+    for _ in range(20):
+        seen.update(transform(Image.fromarray(picture)).tobytes())
+    for _ in range(20):
+        seen.update(transform(image).numpy().tobytes())
+    for batch in (image.expand(20, -1, -1, -1), image[:, :40, :40].expand(20, -1, -1, -1)):
+        seen.update(transform(batch.contiguous()).numpy().tobytes())
+    assert seen.hexdigest()[:16] == digest
 
 
 def test_a_seeded_transform_leaves_torchs_generator_alone():

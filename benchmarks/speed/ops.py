@@ -3,8 +3,11 @@
     python benchmarks/speed/ops.py [--gpu] [--out benchmarks/results/ops-cpu.json]
 
 Every contender starts from images in its own natural form (PIL, uint8 or float tensors already
-on the device) and ends in the same form, so no conversion is charged to anybody. A CPU has one
-thread. A contender that is not installed is left out by name.
+on the device) and ends in the same form, so no conversion is charged to anybody; the one exception
+is named: who has tensors and writes a loop around Pillow makes pictures of them and tensors again.
+All contenders take turns, and what is compared are ratios within a turn. A CPU has one thread, and
+its seconds are those that this process, and the workers of a DataLoader, had it: they do not depend
+on what else the machine does. A contender that is not installed is left out by name.
 """
 
 from __future__ import annotations
@@ -13,8 +16,11 @@ import argparse
 import json
 import math
 import random
+import resource
+import statistics
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -22,6 +28,8 @@ from unittest.mock import patch
 import numpy as np
 import torch
 from PIL import Image, ImageDraw, ImageEnhance, ImageOps
+from torch.utils.data import DataLoader, Dataset
+from torchvision.transforms.v2.functional import pil_to_tensor, to_pil_image
 
 import dada
 import dada.policy.transform as dada_transform
@@ -29,11 +37,15 @@ from dada.ops import fused
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
 
-from measure import machine, print_table, timed
+from measure import machine, print_table, timed_in_turns
 
 POLICY = "dada-cifar10"
 SIZES = {32: 512, 224: 256}  # image side: images in a batch on a CPU
 GPU_BATCH = 512
+
+TURNS = 25
+WORKERS, ROUNDS = 2, 4  # of a DataLoader; epochs through the images, as one
+BY_HAND = "Pillow one by one, same policy"
 
 Contender = tuple[str, Callable[[], Any], int]  # name, what to time, images done by one call
 
@@ -52,42 +64,44 @@ def pictures(count: int, side: int) -> list[Image.Image]:
     return result
 
 
+def cut_out(image: Image.Image, value: float) -> Image.Image:
+    side, center = value * image.width, random.random() * image.width
+    x0, y0 = int(max(0, center - side / 2)), int(max(0, random.random() * image.height))
+    image = image.copy()
+    ImageDraw.Draw(image).rectangle((x0, y0, x0 + side, y0 + side), (125, 123, 114))
+    return image
+
+
+AFFINE = Image.Transform.AFFINE
+PILLOW: dict[str, Callable[[Image.Image, float], Image.Image]] = {
+    "ShearX": lambda image, v: image.transform(image.size, AFFINE, (1, v, 0, 0, 1, 0)),
+    "ShearY": lambda image, v: image.transform(image.size, AFFINE, (1, 0, 0, v, 1, 0)),
+    "TranslateX": lambda image, v: image.transform(
+        image.size, AFFINE, (1, 0, v * image.width, 0, 1, 0)
+    ),
+    "TranslateY": lambda image, v: image.transform(
+        image.size, AFFINE, (1, 0, 0, 0, 1, v * image.height)
+    ),
+    "Rotate": lambda image, v: image.rotate(v),
+    "AutoContrast": lambda image, v: ImageOps.autocontrast(image),
+    "Invert": lambda image, v: ImageOps.invert(image),
+    "Equalize": lambda image, v: ImageOps.equalize(image),
+    "Solarize": lambda image, v: ImageOps.solarize(image, v),
+    "Posterize": lambda image, v: ImageOps.posterize(image, int(v)),
+    "Contrast": lambda image, v: ImageEnhance.Contrast(image).enhance(v),
+    "Color": lambda image, v: ImageEnhance.Color(image).enhance(v),
+    "Brightness": lambda image, v: ImageEnhance.Brightness(image).enhance(v),
+    "Sharpness": lambda image, v: ImageEnhance.Sharpness(image).enhance(v),
+    "Cutout": cut_out,
+}
+
+
 def pillow_policy(policy: dada.Policy) -> Callable[[Image.Image], Image.Image]:
     """The policy as a short script around Pillow, the way people write it by hand."""
     space = dada.SearchSpace.named(policy.space)
     ranges = {op.name: (op.low, op.high, op.signed) for op in space.ops}
-    affine = Image.Transform.AFFINE
-
-    def cutout(image: Image.Image, value: float) -> Image.Image:
-        side, center = value * image.width, random.random() * image.width
-        x0, y0 = int(max(0, center - side / 2)), int(max(0, random.random() * image.height))
-        image = image.copy()
-        ImageDraw.Draw(image).rectangle((x0, y0, x0 + side, y0 + side), (125, 123, 114))
-        return image
-
-    calls: dict[str, Callable[[Image.Image, float], Image.Image]] = {
-        "ShearX": lambda image, v: image.transform(image.size, affine, (1, v, 0, 0, 1, 0)),
-        "ShearY": lambda image, v: image.transform(image.size, affine, (1, 0, 0, v, 1, 0)),
-        "TranslateX": lambda image, v: image.transform(
-            image.size, affine, (1, 0, v * image.width, 0, 1, 0)
-        ),
-        "TranslateY": lambda image, v: image.transform(
-            image.size, affine, (1, 0, 0, 0, 1, v * image.height)
-        ),
-        "Rotate": lambda image, v: image.rotate(v),
-        "AutoContrast": lambda image, v: ImageOps.autocontrast(image),
-        "Invert": lambda image, v: ImageOps.invert(image),
-        "Equalize": lambda image, v: ImageOps.equalize(image),
-        "Solarize": lambda image, v: ImageOps.solarize(image, v),
-        "Posterize": lambda image, v: ImageOps.posterize(image, int(v)),
-        "Contrast": lambda image, v: ImageEnhance.Contrast(image).enhance(v),
-        "Color": lambda image, v: ImageEnhance.Color(image).enhance(v),
-        "Brightness": lambda image, v: ImageEnhance.Brightness(image).enhance(v),
-        "Sharpness": lambda image, v: ImageEnhance.Sharpness(image).enhance(v),
-        "Cutout": cutout,
-    }
     rows = [
-        [(calls[s.op], s.probability, s.magnitude_range[0], *ranges[s.op]) for s in subpolicy.ops]
+        [(PILLOW[s.op], s.probability, s.magnitude_range[0], *ranges[s.op]) for s in subpolicy.ops]
         for subpolicy in policy.subpolicies
     ]
 
@@ -154,19 +168,65 @@ def optional(make: Callable[..., list[Contender]], *arguments: Any) -> list[Cont
         return []
 
 
-def cpu_contenders(side: int, batch: int) -> list[Contender]:
+class Augmented(Dataset[torch.Tensor]):
+    """What the workers of a DataLoader do: an image, augmented, as a tensor."""
+
+    def __init__(self, images: Sequence[Any], augment: Callable[[Any], Any]) -> None:
+        self.images, self.augment = images, augment
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        done = self.augment(self.images[index])
+        return done if isinstance(done, torch.Tensor) else pil_to_tensor(done)
+
+
+def epoch_with_workers(
+    images: Sequence[Any], augment: Callable[[Any], Any]
+) -> Callable[[], list[Any]]:
+    """An epoch of batches of 64, and the start of the workers."""
+    batches = DataLoader(Augmented(images, augment), batch_size=64, num_workers=WORKERS)
+    return lambda: list(batches)
+
+
+def cpu_seconds_of_all() -> float:
+    """Of this process, and of its workers that have ended."""
+    workers = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + workers.ru_utime + workers.ru_stime
+
+
+def cpu_contenders(side: int, batch: int) -> tuple[list[Contender], list[Contender]]:
+    """Those in this process, and those in workers."""
     policy = dada.Policy.load(POLICY)
     pil = pictures(batch, side)
-    images = torch.stack([torch.from_numpy(np.array(i)).permute(2, 0, 1) for i in pil]).contiguous()
+    images = torch.stack([pil_to_tensor(i) for i in pil]).contiguous()
+    tensors = list(images)
     transform, by_hand = policy.transform(seed=0), pillow_policy(policy)
-    return [
+
+    def by_hand_and_back(image: torch.Tensor) -> torch.Tensor:
+        return pil_to_tensor(by_hand(to_pil_image(image)))
+
+    in_workers = [
+        ("dada, PIL", pil, transform),
+        (BY_HAND, pil, by_hand),
+        ("dada, uint8 tensors", tensors, transform),
+        (f"{BY_HAND}, tensors", tensors, by_hand_and_back),
+    ]
+    one_thread: list[Contender] = [
         ("dada, batch", lambda: transform(images), batch),
         ("dada, PIL one by one", lambda: [transform(i) for i in pil], batch),
-        ("Pillow one by one, same policy", lambda: [by_hand(i) for i in pil], batch),
+        (BY_HAND, lambda: [by_hand(i) for i in pil], batch),
+        ("dada, uint8 tensors one by one", lambda: [transform(i) for i in tensors], batch),
+        (f"{BY_HAND}, tensors", lambda: [by_hand_and_back(i) for i in tensors], batch),
         *optional(torchvision_peers, images, pil),
         *optional(timm_peers, pil),
         *optional(kornia_peers, images),
         *optional(albumentations_peers, pil),
+    ]
+    return one_thread, [
+        (f"{WORKERS} workers: {name}", epoch_with_workers(ROUNDS * held, does), ROUNDS * batch)
+        for name, held, does in in_workers
     ]
 
 
@@ -200,22 +260,41 @@ def gpu_contenders(side: int) -> list[Contender]:
     ]
 
 
-def measure(contenders: list[Contender], side: int, device: str) -> list[dict[str, Any]]:
+def peer_of(name: str) -> str:
+    """What a contender on a CPU is compared with: the loop by hand on the same kind of images."""
+    way, _, what = name.rpartition(": ")
+    on_tensors = "dada, uint8 tensors" in what or what == f"{BY_HAND}, tensors"
+    return f"{way}: " * bool(way) + BY_HAND + ", tensors" * on_tensors
+
+
+def measure(
+    contenders: list[Contender], side: int, device: str, clock: Callable[[], float]
+) -> list[dict[str, Any]]:
+    calls = [call for _, call, _ in contenders]
+    seconds = timed_in_turns(calls, clock=clock, cuda=device == "cuda", rounds=TURNS)
+    per_image = {
+        name: [s / images for s in taken]
+        for (name, _, images), taken in zip(contenders, seconds, strict=True)
+    }
     rows = []
-    for name, call, images in contenders:
-        seconds = timed(call, cuda=device == "cuda")
-        rows.append(
-            {
-                "contender": name,
-                "device": device,
-                "side": side,
-                "images_per_call": images,
-                "images_per_second": images / seconds["median"],
-                "spread_percent": 100 * (seconds["high"] - seconds["low"]) / seconds["median"],
-                "n": seconds["n"],
-            }
-        )
-        print(f"{side:4d} {name}: {rows[-1]['images_per_second']:,.0f} images/s", flush=True)
+    for name, _, images in contenders:
+        low, median, high = statistics.quantiles(per_image[name], n=4)
+        row: dict[str, Any] = {
+            "contender": name,
+            "device": device,
+            "side": side,
+            "images_per_call": images,
+            "images_per_second": 1 / median,
+            "spread_percent": 100 * (high - low) / median,
+            "n": TURNS,
+        }
+        if device == "cpu":
+            peer = peer_of(name)
+            pairs = zip(per_image[peer], per_image[name], strict=True)
+            ends = statistics.quantiles([theirs / mine for theirs, mine in pairs], n=4)
+            row |= {"peer": peer, "times_low": ends[0], "times": ends[1], "times_high": ends[2]}
+        rows.append(row)
+        print(f"{side:4d} {name}: {row['images_per_second']:,.0f} images/s", flush=True)
     return rows
 
 
@@ -229,25 +308,24 @@ def main() -> None:
     device = "cuda" if arguments.gpu else "cpu"
     rows: list[dict[str, Any]] = []
     for side, batch in SIZES.items():
-        contenders = gpu_contenders(side) if arguments.gpu else cpu_contenders(side, batch)
-        rows += measure(contenders, side, device)
-    fastest = {
-        side: max(
+        if arguments.gpu:
+            rows += measure(gpu_contenders(side), side, device, time.perf_counter)
+        else:
+            here, in_workers = cpu_contenders(side, batch)
+            rows += measure(here, side, device, time.process_time)
+            rows += measure(in_workers, side, device, cpu_seconds_of_all)
+    for row in rows if arguments.gpu else ():
+        peers = [
             r["images_per_second"]
             for r in rows
-            if r["side"] == side and "dada" not in r["contender"]
-        )
-        for side in SIZES
-    }
-    for row in rows:
-        row["times_fastest_peer"] = row["images_per_second"] / fastest[row["side"]]
+            if r["side"] == row["side"] and "dada" not in r["contender"]
+        ]
+        row["times_fastest_peer"] = row["images_per_second"] / max(peers)
     result = {"policy": POLICY, "threads": 1, "machine": machine(), "rows": rows}
     if arguments.out:
         arguments.out.write_text(json.dumps(result, indent=1) + "\n")
-    print_table(
-        rows,
-        ["side", "contender", "images_per_second", "spread_percent", "n", "times_fastest_peer"],
-    )
+    columns = ["side", "contender", "images_per_second", "spread_percent", "n"]
+    print_table(rows, [*columns, "times_fastest_peer" if arguments.gpu else "times"])
 
 
 if __name__ == "__main__":

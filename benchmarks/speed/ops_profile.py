@@ -1,92 +1,149 @@
 """Where the time of a policy goes on one CPU thread at 224x224, and what was tried to lift it.
 
     python benchmarks/speed/ops_profile.py [--out benchmarks/results/ops-profile.json]
+    python benchmarks/speed/ops_profile.py --threads [--out benchmarks/results/ops-threads.json]
 
 Microseconds per image of every operation beside Pillow's call, and images per second of the whole
-policy with one idea at a time taken back.
+policy with one idea at a time taken back: seconds of the CPU, all in turns. With `--threads`, by
+the wall clock on a machine that has nothing else to do: one process, one to all of its cores.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
+import statistics
 import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-import numpy as np
 import torch
-from ops import POLICY, pictures
+from ops import PILLOW, POLICY, pictures
+from PIL import Image
 from torch import Tensor
+from torchvision.transforms.v2.functional import pil_to_tensor
 
 import dada
-from dada.ops import batch, geometric
+from dada.ops import batch, pillow, planes
+from dada.ops import photometric as photo
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
 
-from measure import machine, print_table, timed
+from measure import machine, print_table, timed_in_turns
 
 SIDE, BATCH, ROWS = 224, 256, 8
 
 
 def operations() -> list[dict[str, Any]]:
-    """One operation on eight images through `ops.apply`, and Pillow on the same eight."""
-    pil = pictures(ROWS, SIDE)
-    images = torch.stack([torch.from_numpy(np.array(i)).permute(2, 0, 1) for i in pil]).contiguous()
+    """One operation on eight images through `ops.apply`, and Pillow's own call on the same."""
+    pil, images = some_images(ROWS)
     rows = []
     for op in dada.ops.PAPER:
         value = op.low + 0.7 * (op.high - op.low)
-        ours = timed(lambda op=op, value=value: dada.ops.apply(op, images, value), seconds=0.5)
-        assert op.pillow is not None
-        theirs = timed(
-            lambda op=op, value=value: [op.pillow(i, value, (112.0, 112.0)) for i in pil],
-            seconds=0.5,
+        ours, theirs = timed_in_turns(
+            [
+                partial(dada.ops.apply, op, images, value),
+                partial(lambda call, value: [call(i, value) for i in pil], PILLOW[op.name], value),
+            ],
+            clock=time.process_time,
+            rounds=40,
         )
         rows.append(
             {
                 "operation": op.name,
-                "dada_us": 1e6 * ours["median"] / ROWS,
-                "pillow_us": 1e6 * theirs["median"] / ROWS,
-                "pillow_over_dada": theirs["median"] / ours["median"],
-                "n": ours["n"],
+                "dada_us": 1e6 * statistics.median(ours) / ROWS,
+                "pillow_us": 1e6 * statistics.median(theirs) / ROWS,
+                "pillow_over_dada": statistics.median(theirs) / statistics.median(ours),
+                "n": len(ours),
             }
         )
     return rows
 
 
-def put_bytes(images_BCHW: Tensor, rows: Tensor, done: Tensor) -> None:
-    images_BCHW.index_copy_(0, rows, done)
+def some_images(count: int) -> tuple[list[Image.Image], Tensor]:
+    pil = pictures(count, SIDE)
+    return pil, torch.stack([pil_to_tensor(i) for i in pil]).contiguous()
+
+
+def replaced(changes: dict[tuple[Any, str], Any], call: Callable[[], Any]) -> Callable[[], None]:
+    def changed() -> None:
+        with ExitStack() as stack:
+            for (where, what), new in changes.items():
+                stack.enter_context(patch.object(where, what, new))
+            call()
+
+    return changed
 
 
 def attempts() -> list[dict[str, Any]]:
-    pil = pictures(BATCH, SIDE)
-    images = torch.stack([torch.from_numpy(np.array(i)).permute(2, 0, 1) for i in pil]).contiguous()
+    _, images = some_images(BATCH)
     transform = dada.Policy.load(POLICY).transform(seed=0)
-    per_image = 3 * SIDE * SIDE
-    changes = {
+    by_operation = {(batch, "SMALL_ON_CPU"): images.numel()}
+    changes: dict[str, dict[tuple[Any, str], Any]] = {
         "as shipped": {},
-        "without row windows (every warp looks up pixels)": {
-            (geometric, "shift_rows"): geometric.warp
+        "without numpy's lines (every operation by Pillow on a colour picture)": {
+            (planes, "LINES"): {},
         },
-        "without copying words (rows put back byte by byte)": {(batch, "_put_rows_"): put_bytes},
-        "one image at a time": {(batch, "ELEMENTS_AT_ONCE"): per_image},
-        "all images of an operation at once": {(batch, "ELEMENTS_AT_ONCE"): BATCH * per_image},
+        "without adding rows (Sharpness by Pillow's filter)": {
+            (planes, "LINES"): {k: v for k, v in planes.LINES.items() if k is not photo.sharpness},
+            (pillow, "SMALL_PICTURE"): SIDE * SIDE,
+        },
+        "without large pages": {(batch, "_copy"): Tensor.clone},
+        "by operation (torch, four images at a time)": by_operation,
+        "by operation, all images at once": {
+            **by_operation,
+            (batch, "ELEMENTS_AT_ONCE"): images.numel(),
+        },
     }
+    calls = [replaced(each, lambda: transform(images)) for each in changes.values()]
+    found = timed_in_turns(calls, clock=time.process_time, rounds=15)
     rows = []
-    for name, replaced in changes.items():
-        patches = [patch.object(where, what, new) for (where, what), new in replaced.items()]
-        for one in patches:
-            one.start()
-        seconds = timed(lambda: transform(images))
-        for one in patches:
-            one.stop()
+    for name, seconds in zip(changes, found, strict=True):
+        low, median, high = statistics.quantiles(seconds, n=4)
         rows.append(
             {
                 "whole policy": name,
-                "images_per_second": BATCH / seconds["median"],
-                "spread_percent": 100 * (seconds["high"] - seconds["low"]) / seconds["median"],
-                "n": seconds["n"],
+                "images_per_second": BATCH / median,
+                "spread_percent": 100 * (high - low) / median,
+                "n": len(seconds),
+            }
+        )
+    return rows
+
+
+def threads() -> list[dict[str, Any]]:
+    """A batch on several threads: torch's own, by operation, and Python's, image by image."""
+    _, images = some_images(BATCH)
+    cores = len(os.sched_getaffinity(0))
+    rows = []
+    for count in (n for n in (1, 2, 4, 8, 16, 32) if n <= cores):
+        transforms = [dada.Policy.load(POLICY).transform(seed=i) for i in range(count)]
+
+        def by_operation(transform: Any = transforms[0], count: int = count) -> None:
+            torch.set_num_threads(count)
+            with patch.object(batch, "FEW_THREADS", 0):
+                transform(images)
+            torch.set_num_threads(1)
+
+        with ThreadPoolExecutor(count) as pool:
+
+            def one_by_one(pool: Any = pool, transforms: Any = transforms) -> None:
+                parts = images.chunk(len(transforms))
+                list(pool.map(lambda transform, part: transform(part), transforms, parts))
+
+            by_torch, by_python = timed_in_turns([by_operation, one_by_one], rounds=15)
+        rows.append(
+            {
+                "threads": count,
+                "by_operation": BATCH / statistics.median(by_torch),
+                "one_by_one": BATCH / statistics.median(by_python),
             }
         )
     return rows
@@ -94,15 +151,16 @@ def attempts() -> list[dict[str, Any]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--threads", action="store_true", help="scaling with threads only")
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    by_operation, by_attempt = operations(), attempts()
+    parts = [threads] if arguments.threads else [operations, attempts]
+    content = {part.__name__: part() for part in parts}
     if arguments.out:
-        content = {"machine": machine(), "operations": by_operation, "attempts": by_attempt}
-        arguments.out.write_text(json.dumps(content, indent=1) + "\n")
-    print_table(by_operation, list(by_operation[0]))
-    print_table(by_attempt, list(by_attempt[0]))
+        arguments.out.write_text(json.dumps({"machine": machine(), **content}, indent=1) + "\n")
+    for rows in content.values():
+        print_table(rows, list(rows[0]))
 
 
 if __name__ == "__main__":

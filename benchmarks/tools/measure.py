@@ -36,6 +36,30 @@ def timed(
     return {"median": median, "low": low, "high": high, "n": len(samples)}
 
 
+def timed_in_turns(
+    calls: Sequence[Callable[[], Any]],
+    *,
+    clock: Callable[[], float] = time.perf_counter,
+    cuda: bool = False,
+    rounds: int = 25,
+) -> list[list[float]]:
+    """Seconds of every call in every round, after a warm-up.
+
+    All take their turn in each round, so what else the machine does falls on all of them, and
+    the ratio of two calls within a round means something on a busy machine too.
+    """
+    wait = torch.cuda.synchronize if cuda else (lambda: None)
+    samples: list[list[float]] = [[] for _ in calls]
+    for turn in range(-2, rounds):
+        for call, seconds in zip(calls, samples, strict=True):
+            before = clock()
+            call()
+            wait()
+            if turn >= 0:
+                seconds.append(clock() - before)
+    return samples
+
+
 def machine() -> dict[str, Any]:
     """Software and hardware, and the commit where there is a checkout."""
     found: dict[str, Any] = dict(versions())

@@ -52,9 +52,10 @@ def _error_of_cost(precision: str) -> str:
     return f"{100 * _row(here, 'precision', precision)['error_of_cost']:.2g}%"
 
 
-def _times_pillow(operation: str) -> str:
+def _times_as_fast(operation: str) -> str:
+    """As Pillow's own call."""
     rows = result_of("ops-profile")["operations"]
-    return f"{1 / _row(rows, 'operation', operation)['pillow_over_dada']:.1f}"
+    return f"{_row(rows, 'operation', operation)['pillow_over_dada']:.2g}"
 
 
 def _gain_of(idea: str) -> str:
@@ -63,6 +64,10 @@ def _gain_of(idea: str) -> str:
     speed = {row["whole policy"]: row["images_per_second"] for row in rows}
     (taken_back,) = (speed[name] for name in speed if name.startswith(idea))
     return f"{speed['as shipped'] / taken_back:.1f}"
+
+
+def _start(name: str, column: str = "seconds") -> str:
+    return f"{_row(result_of('starts')['rows'], 'start', name)[column]:.2g}"
 
 
 def _seconds(case: str, key: str = "seconds_to_policy") -> str:
@@ -85,7 +90,10 @@ NUMBERS: dict[str, Callable[..., str]] = {
     "claims": _claims,
     "off published": _off_published,
     "error of a cost": _error_of_cost,
-    "times Pillow": _times_pillow,
+    "times as fast": _times_as_fast,
+    "start": _start,
+    "beyond torch": lambda name: _start(name, "cpu_beyond_torch"),
+    "spread": lambda: f"{result_of('ranks-cpu')['times']:.1f}",
     "gain of": _gain_of,
     "seconds": _seconds,
     "attempt": lambda name: f"{result_of('train')['attempts_wrn28_10'][name]:.1f}",

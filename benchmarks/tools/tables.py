@@ -29,22 +29,24 @@ def _times(ratio: float) -> str:
 
 
 def ops_table() -> str:
-    lines = [
-        "| | 32x32 | 224x224 | of the fastest peer, 32 / 224 |",
-        "|---|---|---|---|",
-    ]
-    for name in ("ops-cpu", "ops-gpu"):
-        result = result_of(name)
-        machine = result["machine"]
-        where = machine["gpu"] if name == "ops-gpu" else f"{machine['cpu']}, one thread"
-        lines.append(f"| **{where}** | | | |")
+    lines = ["| | 32x32 | 224x224 | ratio, 32 / 224 |", "|---|---|---|---|"]
+    on_cpu, on_gpu = result_of("ops-cpu"), result_of("ops-gpu")
+    cpu, gpu = on_cpu["machine"]["cpu"], on_gpu["machine"]["gpu"]
+    in_workers = [row for row in on_cpu["rows"] if ": " in row["contender"]]
+    here = [row for row in on_cpu["rows"] if row not in in_workers]
+    for where, compared, ratio, rows in (
+        (f"{cpu}, one thread", "to Pillow by hand", "times", here),
+        (f"{cpu}, a second of their time", "to Pillow by hand", "times", in_workers),
+        (gpu, "to the fastest peer", "times_fastest_peer", on_gpu["rows"]),
+    ):
+        lines.append(f"| **{where}** | | | {compared} |")
         by_name: dict[str, dict[int, dict[str, Any]]] = {}
-        for row in result["rows"]:
+        for row in rows:
             by_name.setdefault(row["contender"], {})[row["side"]] = row
         for contender, sides in by_name.items():
             speeds = " | ".join(f"{sides[side]['images_per_second']:,.0f}" for side in (32, 224))
-            times = " / ".join(_times(sides[side]["times_fastest_peer"]) for side in (32, 224))
-            lines.append(f"| {contender} | {speeds} | {times} |")
+            ratios = " / ".join(_times(sides[side][ratio]) for side in (32, 224))
+            lines.append(f"| {contender} | {speeds} | {ratios} |")
     return "\n".join(lines) + "\n"
 
 
@@ -122,6 +124,22 @@ def growth_table() -> str:
     return "\n".join(lines) + "\n"
 
 
+def whole_growth_table() -> str:
+    result = result_of("growth-cpu")
+    return markdown(
+        ("classes", "images", "seconds", "measuring", "looking ahead"),
+        (
+            (
+                f"{row['classes']:,}",
+                f"{row['images']:,}",
+                *(f"{row[part]:.0f}" for part in ("cpu_seconds", "measure", "look ahead")),
+            )
+            for kind in ("classes", "images")
+            for row in result[kind]
+        ),
+    )
+
+
 def cifar10_table() -> str:
     return markdown(
         ("policy", "error", "published", "epochs", "seconds"),
@@ -145,6 +163,7 @@ TABLES: dict[str, dict[str, Callable[[], str]]] = {
         "train table": train_table,
         "search table": search_table,
         "growth table": growth_table,
+        "whole growth table": whole_growth_table,
         "hypergradient table": hypergradient_table,
         "cifar10 table": cifar10_table,
     },

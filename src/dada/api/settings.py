@@ -91,13 +91,11 @@ def verify_settings(
     else:
         settings = VERIFY[asked.device.type]
         # The paper's search is the paper's, without what came after it.
-        default = config.preset == "dada" and asked.recipe is None and not several_processes()
+        default = config.preset == "dada" and asked.recipe is None
         if seconds is not None:
             settings = replace(settings, seconds=float(real_number("verify_budget", seconds)))
         if not verify or (seconds is None and not default):
             settings = replace(settings, seconds=0.0)
-    if settings.seconds and several_processes():
-        raise ValueError("`verify_budget` is for one process; leave it out under torchrun")
     return settings
 
 

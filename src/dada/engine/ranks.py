@@ -7,16 +7,20 @@ from __future__ import annotations
 
 import atexit
 import os
-from collections.abc import Iterator, Sequence
+import pickle
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, distributed
 
 from dada.engine.watch import Watch
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -76,6 +80,47 @@ class Ranks:
         for tensor, mean in zip(tensors, flat.split([t.numel() for t in tensors]), strict=True):
             tensor.copy_(mean.view_as(tensor))
 
+    def spread(
+        self,
+        items: Sequence[Item],
+        do: Callable[[Sequence[Item]], Sequence[Result]],
+        at_once: int = 1,
+    ) -> Iterator[tuple[Item, Result]]:
+        """Every item with its result, in order and on every process, each of which does a share.
+
+        For work that is independent, such as whole trainings: `do(share)` gives a result for each
+        of up to `at_once` items. Results go round after each of the shares that all do at the same
+        time, so the first process can write what has ended, and a later session go on with what is
+        left. What goes wrong in one process is raised in all of them.
+        """
+        together = self.world * at_once
+        for first in range(0, len(items), together):
+            some = items[first : first + together]
+            mine = some[self.rank :: self.world]
+            try:
+                done, problem = do(mine) if mine else [], None
+            except Exception as error:
+                if self.world == 1:
+                    raise
+                done, problem = [], error
+            of_all = self._of_all(done, problem)
+            for place, item in enumerate(some):
+                yield item, of_all[place % self.world][place // self.world]
+
+    def _of_all(self, done: Sequence[Result], problem: Exception | None) -> list[Sequence[Result]]:
+        """What every process has done, unless one of them has a problem."""
+        if self.world == 1:
+            return [done]
+        told = None if problem is None else _that_travels(problem)
+        box: list[Any] = [None] * self.world
+        distributed.all_gather_object(box, (done, told))
+        if problem is not None:
+            raise problem
+        for _, theirs in box:
+            if theirs is not None:
+                raise theirs
+        return [done for done, _ in box]
+
     def same(self, thing: Any) -> Any:
         """What the first process has, on every one."""
         if self.world == 1:
@@ -83,6 +128,15 @@ class Ranks:
         box = [thing]
         distributed.broadcast_object_list(box, src=0)
         return box[0]
+
+
+def _that_travels(error: Exception) -> Exception:
+    """Itself where it can be sent to another process, else what it says."""
+    try:
+        pickle.loads(pickle.dumps(error))  # our own, from a line above
+    except Exception:  # whatever a stranger's class raises
+        return RuntimeError(f"{type(error).__name__}: {error}")
+    return error
 
 
 def several_processes() -> bool:

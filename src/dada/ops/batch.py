@@ -7,23 +7,30 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from dada.engine import wants_plain_kernels
-from dada.ops import fused
+from dada.ops import fused, planes
 from dada.ops.geometric import LARGEST_SIDE, SAFE_SIDE_INT32
 from dada.ops.spec import Op
 from dada.ops.table import BY_NAME
 from dada.safe_text import quoted
 
 NO_OP = -1
-# On a CPU, four images of 224x224 at a time: one at a time is slower
-# (benchmarks/speed/ops_profile.py), and all at once needs temporaries several times the batch.
+# By operation on a CPU, as many as four images of 224x224 at a time: all at once is slower
+# (benchmarks/speed/ops_profile.py), and needs temporaries several times the batch.
 ELEMENTS_AT_ONCE = 4 * 3 * 224 * 224
 # A batch this small takes torch a few milliseconds on a card, so a short run (`kernels_for`) would
 # wait longer for the compiler than it gains: 128 images of 32x32 in colour are 0.4 million.
 SMALL_ON_CUDA = 2**20
+# On a CPU, beyond 80x80 in colour, images are done one by one, each within the cache; smaller ones
+# by operation, all of a batch that want it, which takes fewer calls. So are large ones where torch
+# has several threads: it shares an operation among them, and threads of Python would wait for the
+# interpreter after each of the many short calls that an image takes.
+SMALL_ON_CPU = 3 * 80 * 80
+FEW_THREADS = 2
 RANGE_TOLERANCE = 1e-6  # 0.3 as float32 lies 1e-8 outside 0.3
 
 
@@ -85,19 +92,21 @@ def run(
     levels = to_uint8(images_BCHW).contiguous()
     value_BK = value_BK.to(torch.float64)
     assert normal is None or images_BCHW.dtype == torch.uint8
+    steps = op_index_BK, value_BK, center_BK2
     if levels.is_cuda and _worth_compiling(levels):
-        levels = fused.run(ops, levels, op_index_BK, value_BK, center_BK2, normal)
+        levels = fused.run(ops, levels, *steps, normal)
         normal = None
-    else:
-        on_cpu = levels.device.type == "cpu"
-        if on_cpu and levels.data_ptr() == images_BCHW.data_ptr():
-            levels = levels.clone()
-        for k in range(op_index_BK.shape[1]):
-            step = op_index_BK[:, k], value_BK[:, k], center_BK2[:, k]
-            if on_cpu:
+    elif levels.device.type == "cpu":
+        if levels.data_ptr() == images_BCHW.data_ptr():
+            levels = _copy(levels)
+        if levels[:1].numel() > SMALL_ON_CPU and torch.get_num_threads() <= FEW_THREADS:
+            _one_by_one_(ops, levels, *steps)
+        else:
+            for step in zip(*(each.unbind(1) for each in steps), strict=True):
                 _wanted_rows_(ops, levels, *step)
-            else:
-                levels = _all_rows(ops, levels, *step)
+    else:
+        for step in zip(*(each.unbind(1) for each in steps), strict=True):
+            levels = _all_rows(ops, levels, *step)
     if normal is not None:
         mean_C11, deviation_C11 = (each.view(-1, 1, 1) for each in normal)
         return (levels.float() - mean_C11) / deviation_C11
@@ -134,9 +143,34 @@ def _wanted_rows_(
             _put_rows_(images_BCHW, rows, ops[index].kernel(some, value_B[rows], center_B2[rows]))
 
 
+def _one_by_one_(
+    ops: tuple[Op, ...],
+    images_BCHW: Tensor,
+    op_index_BK: Tensor,
+    value_BK: Tensor,
+    center_BK2: Tensor,
+) -> None:
+    """All operations of an image while it is in the cache, in place; on a CPU."""
+    each = zip(op_index_BK.tolist(), value_BK.tolist(), center_BK2.tolist(), strict=True)
+    for image_CHW, of_image in zip(images_BCHW.numpy(), each, strict=True):
+        steps = [
+            (ops[index], value, center)
+            for index, value, center in zip(*of_image, strict=True)
+            if index != NO_OP
+        ]
+        if steps:
+            image_CHW[:] = planes.do_all(image_CHW, steps)
+
+
+def _copy(images_BCHW: Tensor) -> Tensor:
+    """In memory from numpy, which asks for large pages: to touch a large batch for the first time
+    otherwise takes half as long as all operations on it (benchmarks/speed/ops_profile.py)."""
+    return torch.from_numpy(np.empty(images_BCHW.shape, np.uint8)).copy_(images_BCHW)
+
+
 def _put_rows_(images_BCHW: Tensor, rows: Tensor, done: Tensor) -> None:
     """images_BCHW[rows] = done, eight bytes at a time where an image is that many: torch copies
-    indexed rows element by element (benchmarks/speed/ops_profile.py measures what that costs).
+    indexed rows element by element.
     """
     size = images_BCHW[0].numel()
     word = next(

@@ -107,6 +107,10 @@ class Affine:
         shift_y = self.heights * height + self.pixels_y
         return self.degrees, self.shear_x, self.shear_y, shift_x, shift_y
 
+    @property
+    def only_shifts(self) -> bool:
+        return not (self.degrees or self.shear_x or self.shear_y)
+
     def matrix(self, value_B: Tensor, height: int, width: int) -> Tensor:
         """The fixed-point matrix_B6 of every value."""
         degrees, *slide = self.motion(height, width)

@@ -23,7 +23,7 @@ from torchvision.transforms.v2 import functional as tvf
 from dada import ops
 from dada.config import seed_number
 from dada.engine import Captured
-from dada.ops import Op
+from dada.ops import Op, planes
 from dada.ops.geometric import Affine, forward_matrix, warp
 from dada.policy import Policy
 from dada.policy.augment import PolicyTables
@@ -32,7 +32,6 @@ from dada.policy.space import SPACES, SearchSpace
 
 CPU = torch.device("cpu")
 PIL_MODES = ("L", "RGB")
-SMALL_PICTURE = 64 * 64  # pixels
 BOX_FORMATS = ("XYXY", "XYWH", "CXCYWH")
 MOVED_ALONG = (tv_tensors.BoundingBoxes, tv_tensors.Mask, tv_tensors.KeyPoints)
 
@@ -236,34 +235,17 @@ def _is_one_image(sample: Any) -> bool:
 
 
 def _do_all(steps: list[Step], image: Any) -> Any:
-    """The steps of one draw. Pillow does a single 8-bit tensor on a CPU faster than the kernels."""
-    if (
-        steps
-        and isinstance(image, Tensor)
-        and image.dtype == torch.uint8
-        and image.device.type == "cpu"
-        and all(step.op.pillow is not None for step in steps)
-    ):
-        done = _do_all(steps, _picture_of(image.as_subclass(Tensor)))
-        return _wrap_like(image, _tensor_of(done))
+    """The steps of one draw; without any, the image itself."""
+    if steps and isinstance(image, Tensor) and image.dtype == torch.uint8 and image.is_cpu:
+        h, w = image.shape[-2:]
+        in_pixels = [
+            (step.op, step.value, (step.center[0] * w, step.center[1] * h)) for step in steps
+        ]
+        done = planes.do_all(image.as_subclass(Tensor).contiguous().numpy(), in_pixels)
+        return _wrap_like(image, planes.as_tensor(done))
     for step in steps:
         image = _do(step, image)
     return image
-
-
-def _picture_of(image_CHW: Tensor) -> Image.Image:
-    """The fastest way depends on the size: Pillow puts bands together faster than torch does."""
-    if len(image_CHW) == 1:
-        return Image.fromarray(image_CHW[0].numpy())
-    if image_CHW[0].numel() <= SMALL_PICTURE:
-        return Image.fromarray(image_CHW.permute(1, 2, 0).contiguous().numpy())
-    return Image.merge("RGB", [Image.fromarray(band) for band in image_CHW.numpy()])
-
-
-def _tensor_of(picture: Image.Image) -> Tensor:
-    pixels = torch.frombuffer(bytearray(picture.tobytes()), dtype=torch.uint8)
-    by_pixel_HWC = pixels.view(picture.height, picture.width, -1)
-    return by_pixel_HWC.permute(2, 0, 1).contiguous()
 
 
 def _do(step: Step, image: Any) -> Any:

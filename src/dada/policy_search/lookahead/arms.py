@@ -6,10 +6,14 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+import torch
+
+from dada.data import Split
 from dada.engine import ALONE, Ranks
 from dada.policy import Policy
 from dada.policy_search.lookahead.scoring import ArmLosses
 from dada.runlog import RunLog
+from dada.training.loop import at_once_for
 
 ACCURACY = "balanced accuracy"  # beside the losses of the arms, in a file of them
 
@@ -21,12 +25,28 @@ NumberedEnds = tuple[int, dict[str, float], float]
 class ArmRuns:
     """With `run`, what has ended is written to its directory, and the same call continues there."""
 
+    device: torch.device
     run: RunLog | None = None
     ranks: Ranks = ALONE
+
+    @property
+    def read_on(self) -> Split:
+        """The first run's images."""
+        raise NotImplementedError
 
     def _ends(self, arms: Mapping[str, Policy], numbers: Sequence[int]) -> Iterator[NumberedEnds]:
         """Runs of these numbers, in the order in which they end."""
         raise NotImplementedError
+
+    def _spread_ends(
+        self, arms: Mapping[str, Policy], numbers: Sequence[int]
+    ) -> Iterator[NumberedEnds]:
+        """The same, whole runs by each process where there are several."""
+        if self.ranks.world == 1:
+            return self._ends(arms, numbers)
+        at_once = at_once_for(self.device, self.read_on.image_size)
+        spread = self.ranks.spread(numbers, lambda mine: sorted(self._ends(arms, mine)), at_once)
+        return (ends for _, ends in spread)
 
     def losses(
         self,
@@ -44,7 +64,7 @@ class ArmRuns:
         numbers = range(first, first + count)
         known = self.ranks.same(self._on_disk(file, arms))
         left = [number for number in numbers if number not in known]
-        for number, losses, accuracy in self._ends(arms, left):
+        for number, losses, accuracy in self._spread_ends(arms, left):
             known[number] = {**losses, ACCURACY: accuracy}
             if self.run is not None:
                 ended = {str(number): known[number] for number in sorted(known)}

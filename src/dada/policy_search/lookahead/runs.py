@@ -176,7 +176,6 @@ class BranchedRuns(ArmRuns):
             seed=seed,
             device=self.device,
             graph=self.graph,
-            ranks=self.ranks,
         )
         return BranchedRun(job=job, arms=arms, repeated=self.settings.repeated)
 
@@ -191,8 +190,7 @@ class BranchedRuns(ArmRuns):
     def _ends(self, arms: Mapping[str, Policy], numbers: Sequence[int]) -> Iterator[NumberedEnds]:
         runs = {number: self._run(arms, number) for number in numbers}
         number_of = {run.job.seed: number for number, run in runs.items()}
-        size = self.read_on.image_size
-        at_once = 1 if self.ranks.world > 1 else at_once_for(self.device, size)
+        at_once = at_once_for(self.device, self.read_on.image_size)
         for run, scores in run_branches(list(runs.values()), at_once):
             losses = {name: getattr(each, self.reading) for name, each in scores.items()}
             accuracy = mean([each.balanced_accuracy for each in scores.values()])

@@ -23,6 +23,7 @@ from torch import nn
 
 from dada.config import TrainConfig
 from dada.data import Split, split_off_validation
+from dada.engine import ALONE, Ranks
 from dada.policy import Policy, baselines
 from dada.policy_search.free_policies import free_policies
 from dada.policy_search.job import SearchJob
@@ -119,6 +120,7 @@ def verify_searched(
         run=job.run,
         on_training=on_training,
         halves=None if undivided is None else divided_again,
+        ranks=job.ranks,
         pretrained=job.pretrained,
         without=job.verify.judged_data,
         looks=looks,
@@ -140,6 +142,7 @@ def verify(
     on_training: OnTraining | None = None,
     at_once: int | None = None,
     halves: Callable[[int], Split] | None = None,
+    ranks: Ranks = ALONE,
     pretrained: bool = False,
     without: Collection[str] = (),
     looks: int = 1,
@@ -155,7 +158,8 @@ def verify(
     there. `on_training(name, score, done, total)` is called after each. `at_once` trainings run
     side by side (None: a few small ones on a card, one on a CPU); it does not change the plan.
     `halves(seed)` divides the images again for a pair that measures. Where none is given, all pairs
-    have the images of `split`, and the interval does not hold what is due to those.
+    have the images of `split`, and the interval does not hold what is due to those. Several
+    `ranks` train a share each.
 
     What is known of candidates beforehand is of `pretrained` networks or of others, and leaves out
     data sets by name (`without`). Each look at a run halves what may be claimed by chance.
@@ -183,6 +187,7 @@ def verify(
         run=run,
         on_training=on_training,
         halves=halves,
+        ranks=ranks,
     )
     assert split.val is not None
     outcome = decide(

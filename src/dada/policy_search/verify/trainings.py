@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -13,11 +13,12 @@ from torch import nn
 
 from dada.config import TrainConfig
 from dada.data import Split
+from dada.engine import ALONE, Ranks
 from dada.policy import Policy
 from dada.runlog import RunLog
 from dada.training.loop import at_once_for
 from dada.trials.records import Records
-from dada.trials.runners import Setting, Trial, run_trials
+from dada.trials.runners import Setting, Trial, TrialScores, run_trials
 
 FOLDER = "verification"  # of the run directory
 BUILT_AHEAD = 32  # networks for one card; each keeps its weights there until all have ended
@@ -63,12 +64,13 @@ class Trainings:
         run: RunLog | None,
         on_training: OnTraining | None,
         halves: Callable[[int], Split] | None = None,
+        ranks: Ranks = ALONE,
     ) -> None:
         assert split.test is None, "trainings are judged on the test images where there are some"
         self.setting = Built(split=split, build=build, device=device)
         # Where one class has most images, accuracy is mostly about that class.
         self.metric = "balanced_accuracy" if split.unbalanced else "accuracy"
-        self.halves = halves
+        self.halves, self.ranks = halves, ranks
         self.settled, self.total, self.on_training = settled, total, on_training
         # On a CPU one: these are short, and a process takes seconds to start.
         self.at_once = at_once or at_once_for(device, split.image_size)
@@ -80,14 +82,15 @@ class Trainings:
         # Seed by seed, so that those who stop early have the same seeds of everyone.
         trials = [self._trial(name, seed) for seed in seeds for name in names]
         found: dict[Trial, float] = {}
-        for trial in trials:
-            if (kept := self._on_disk(trial)) is not None:
+        on_disk = self.ranks.same([self._on_disk(trial) for trial in trials])
+        for trial, kept in zip(trials, on_disk, strict=True):
+            if kept is not None:
                 self.seconds_before += kept["seconds"]
                 self._note(found, trial, kept)
         while left := [trial for trial in trials if trial not in found]:
             ahead = left[:BUILT_AHEAD] if self.setting.device.type == "cuda" else left
             try:
-                for trial, scores in run_trials(self.setting, ahead, self.at_once):
+                for trial, scores in self._spread(ahead):
                     if self.records is not None:
                         self.records.write(trial, {**scores, "asked": self._asked(trial)})
                     self._note(found, trial, scores)
@@ -97,12 +100,24 @@ class Trainings:
                 self.at_once //= 2  # fewer share the card; those in progress begin again
         return {name: [found[self._trial(name, seed)] for seed in seeds] for name in names}
 
+    def _spread(self, trials: Sequence[Trial]) -> Iterator[tuple[Trial, TrialScores]]:
+        """Every trial's scores; where there are several processes, each trains a share."""
+        if self.ranks.world == 1:
+            return run_trials(self.setting, trials, self.at_once)
+
+        def share(mine: Sequence[Trial]) -> list[TrialScores]:
+            scores = dict(run_trials(self.setting, mine, self.at_once))
+            return [scores[trial] for trial in mine]
+
+        return self.ranks.spread(trials, share, self.at_once)
+
     def measure(self, names: Sequence[str], seeds: Sequence[int]) -> dict[str, list[float]]:
         if self.halves is None:
             return self(names, seeds)
         found: dict[str, list[float]] = {name: [] for name in names}
         shared = self.setting
-        few = self.at_once  # halves in memory at a time; a full card lowers the one, not the other
+        # Halves in memory at a time; a full card lowers the one, not the other.
+        few = self.at_once * self.ranks.world
         for first in range(0, len(seeds), few):
             some = seeds[first : first + few]
             self.setting = replace(shared, split_of={seed: self.halves(seed) for seed in some})
