@@ -25,7 +25,7 @@ FLOORS = (
     {"__main__"},
     {"terminal"},
     {"__init__"},
-    {"api"},
+    {"api", "explorer"},
     {"report", "exchange", "comparison"},
     {"policy_search"},
     {"trials"},

@@ -45,6 +45,11 @@ class Step:
     value: float
     center: tuple[float, float]  # fractions of (width, height)
 
+    @property
+    def words(self) -> str:
+        """What is done, e.g. "Rotate by -12.4 degrees"."""
+        return self.op.describe([self.op.number(self.value)])
+
 
 class PolicyTransform(v2.Transform):
     """Augments with a policy; in a batch every image has its own draw.
@@ -91,6 +96,12 @@ class PolicyTransform(v2.Transform):
             else:
                 self._augment_one(leaves, places)
         return _pytree.tree_unflatten(leaves, structure)
+
+    def explained(self, image: Image.Image) -> tuple[Image.Image, list[str]]:
+        """One image, augmented, and what was done to it in words."""
+        _check_image(image)
+        steps = self._draw_steps()
+        return _do_all(steps, image), [step.words for step in steps]
 
     def _augment_batch(self, leaves: list[Any], places: list[int]) -> None:
         if len(places) > 1 or any(isinstance(leaf, MOVED_ALONG) for leaf in leaves):

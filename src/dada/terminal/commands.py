@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import webbrowser
 from pathlib import Path
 from typing import Annotated
 
@@ -262,6 +263,33 @@ def report(
     from dada.report import write_report
 
     echo(f"wrote {write_report(run, comparison)}")
+
+
+@app.command(epilog="Example: dada explore dada-cifar10 --data photos/")
+def explore(
+    policy: PolicyName,
+    data: Annotated[
+        str | None, typer.Option(help="Images to begin with; default: the run's own, else digits.")
+    ] = None,
+    against: Annotated[
+        str | None, typer.Option(metavar="POLICY", help="The policy beside it; default: itself.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="What Save writes; a number is added.")] = Path(
+        "edited-policy.json"
+    ),
+    port: Annotated[int, typer.Option(help="Of 127.0.0.1; 0: any that is free.")] = 0,
+    browser: Annotated[bool, typer.Option("--browser", help="Open it in the browser.")] = False,
+) -> None:
+    """A page on this machine to play with a policy: sliders, pictures, draws."""
+    from dada.explorer import open_explorer
+
+    with open_explorer(policy, data, against=against, out=out, port=port) as server:
+        echo(f"open {server.address}")
+        echo("Ctrl-C ends it")
+        sys.stdout.flush()  # piped, too: nothing else follows
+        if browser:
+            webbrowser.open(server.address)
+        server.serve_forever()
 
 
 @app.command(epilog="Example: dada doctor")
