@@ -220,7 +220,7 @@ class Policy:
     # What it does
 
     def transform(self, *, seed: int | None = None) -> PolicyTransform:
-        """A callable for PIL images, tensors, batches and tv_tensors."""
+        """A callable for PIL images, tensors, numpy arrays, batches and tv_tensors."""
         from dada.policy.transform import PolicyTransform
 
         return PolicyTransform(self, seed=seed)
@@ -233,6 +233,12 @@ class Policy:
         from dada.exchange.exports import export
 
         return export(self, target)
+
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        from dada.policy.notebook import policy_html
+
+        return policy_html(self)
 
     def op_probabilities(self) -> dict[str, float]:
         """How often each operation is done to an image: weight x probability, summed."""
