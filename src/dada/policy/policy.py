@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-import numbers
 import os
 import warnings
 from collections.abc import Callable, Iterable, Mapping
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from dada import safe_json
 from dada.policy.space import SPACES
+from dada.policy.steps import Magnitude, PolicyOp, SubPolicy
 from dada.runlog import POLICY, UNFINISHED_POLICY, write_text
 from dada.safe_text import printable, quoted
 
@@ -31,55 +31,6 @@ VERSION = 1
 SAMPLINGS = ("uniform", "weighted")
 WEIGHT_TOLERANCE = 1e-6
 SUM_TOLERANCE = 1e-3  # of all weights, however many: ten million nothings are not one
-
-Magnitude = float | tuple[float, float]
-
-
-def _number(value: Any, where: str) -> float:
-    number = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    if not number or not 0 <= value <= 1:
-        raise ValueError(f"{where} should be a number in 0..1, got {quoted(value)}")
-    return float(value)
-
-
-@dataclass(frozen=True)
-class PolicyOp:
-    """One step of a sub-policy: which operation, how often, how strongly."""
-
-    op: str
-    probability: float
-    magnitude: Magnitude = 0.5  # a number in 0..1, or (low, high) to draw from for every image
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "probability", _number(self.probability, "probability"))
-        if isinstance(self.magnitude, (list, tuple)):
-            if len(self.magnitude) != 2:
-                raise ValueError(
-                    f"magnitude should be a number or [low, high]: {quoted(self.magnitude)}"
-                )
-            low, high = (_number(end, "magnitude") for end in self.magnitude)
-            if low > high:
-                raise ValueError(f"magnitude [low, high] should rise, got {[low, high]}")
-            object.__setattr__(self, "magnitude", (low, high))
-        else:
-            object.__setattr__(self, "magnitude", _number(self.magnitude, "magnitude"))
-
-    @property
-    def magnitude_range(self) -> tuple[float, float]:
-        m = self.magnitude
-        return m if isinstance(m, tuple) else (m, m)
-
-
-@dataclass(frozen=True)
-class SubPolicy:
-    """Operations done one after another, and how often this sub-policy is drawn."""
-
-    weight: float
-    ops: tuple[PolicyOp, ...]
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "weight", _number(self.weight, "weight"))
-        object.__setattr__(self, "ops", tuple(self.ops))
 
 
 @dataclass(frozen=True)
