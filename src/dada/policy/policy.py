@@ -115,9 +115,16 @@ class Policy:
 
     @classmethod
     def load(cls, source: str | os.PathLike[str]) -> Policy:
-        """A policy from a file, a run directory, or a name (`dada.policy.names()` lists them)."""
+        """A policy from a file, a run directory, or a name (`dada.policy.names()` lists them).
+
+        "hf:user/name" is one that somebody has pushed to the Hugging Face Hub.
+        """
         if not isinstance(source, str | os.PathLike):
             raise TypeError(f"`policy` should be a name, a path or a Policy, got {quoted(source)}")
+        if isinstance(source, str) and source.startswith("hf:"):
+            from dada.hub import pull
+
+            return pull(source)
         path = Path(source)
         if os.path.isdir(path):
             path = _policy_of_run(path)
@@ -190,6 +197,23 @@ class Policy:
         from dada.policy.notebook import policy_html
 
         return policy_html(self)
+
+    def push_to_hub(
+        self,
+        repo: str,
+        *,
+        data: str | None = None,
+        license: str | None = None,
+        private: bool = False,
+        token: str | None = None,
+    ) -> str:
+        """Publish it on the Hugging Face Hub as "user/name", with a card; returns the address.
+
+        The card shows the built-in images; with `data`, images of yours, for everybody to see.
+        """
+        from dada.hub import push
+
+        return push(self, repo, data=data, license=license, private=private, token=token)
 
     def op_probabilities(self) -> dict[str, float]:
         """How often each operation is done to an image: weight x probability, summed."""
