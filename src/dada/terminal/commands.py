@@ -254,15 +254,18 @@ def import_(
 
 @app.command(epilog="Example: dada report runs/photos")
 def report(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")],
+    run: Annotated[str, typer.Argument(metavar="RUN", help="A run directory, or a policy.")],
     comparison: Annotated[
         Path | None, typer.Option(help="The run directory of a dada compare of this policy.")
     ] = None,
+    data: Annotated[
+        str | None, typer.Option(help="Images for the page of a policy; default: digits.")
+    ] = None,
 ) -> None:
-    """Write report.html: a page about a run, whole in one file."""
+    """Write report.html: a page about a run, whole in one file. Of a policy: NAME.html."""
     from dada.report import write_report
 
-    echo(f"wrote {write_report(run, comparison)}")
+    echo(f"wrote {write_report(run, comparison, data=data)}")
 
 
 @app.command(epilog="Example: dada explore dada-cifar10 --data photos/")
