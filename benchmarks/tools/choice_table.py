@@ -8,10 +8,10 @@ from typing import Any
 from measure import markdown, result_of
 
 DATA = {
-    "cifar10": "CIFAR-10",
+    "cifar10": "images of CIFAR-10",
     "rsscn7": "satellite images",
     "digits": "digits",
-    "cifar10-cpu": "CIFAR-10",
+    "cifar10-cpu": "images of CIFAR-10",
     "rsscn7-cpu": "satellite images",
 }
 FREE = {
