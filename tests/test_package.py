@@ -1,4 +1,4 @@
-"""What goes to a package index: a page whose links lead somewhere, and all files that are needed."""
+"""What goes to a package index: a page whose links lead somewhere, and every file needed."""
 
 from __future__ import annotations
 
