@@ -115,9 +115,9 @@ def search(
     seed = asked.seed
     auto = wants_auto(settings)
     config = search_settings(asked, preset, lookahead, settings)
-    ahead = lookahead_settings(asked, config, lookahead)
     verification = verify_settings(asked, config, verify, verify_budget)
     asked, split, base = asked.load(config.base, settings, val_data=val_data, seed=seed)
+    ahead = lookahead_settings(asked, config, lookahead)
     config = replace(asked.usual(config, settings, len(split.train)), base=base)
     if asked.recipe is not None:
         split = reduced(split, asked.recipe, seed)
@@ -136,33 +136,35 @@ def search(
     shape = split.num_classes, split.channels, split.image_size
     build = models.untrained(pristine, *shape, asked.weights)
     training = asked.usual(TrainConfig(), {}, len(split.train))
-    config = with_fewer_steps(config, ahead, split, build, asked.device, training)
+    job = with_fewer_steps(
+        SearchJob(
+            split=split,
+            undivided=undivided,
+            network=network,
+            build=build,
+            training=training,
+            pretrained=asked.weights is not None,
+            model_name=name,
+            config=config,
+            lookahead=ahead,
+            verify=verification,
+            seed=seed,
+            device=asked.device,
+            graph=graph,
+        )
+    )
     if on_start is not None:
-        on_start(split, config, name)
+        on_start(split, job.config, name)
     facts = asked.facts(split) | {
         "val_source": None if val_data is None else as_typed(val_data),
         "recipe": recipe,
         "verify_budget": verification.seconds or None,
-        "search": asdict(config),
+        "search": asdict(job.config),
     }
     if isinstance(lookahead, LookaheadConfig):
         facts["lookahead"] = asdict(ahead)
     if isinstance(verify, VerifyConfig):
         facts["verify"] = asdict(verification)
-    job = SearchJob(
-        split=split,
-        undivided=undivided,
-        network=network,
-        build=build,
-        training=training,
-        model_name=name,
-        config=config,
-        lookahead=ahead,
-        verify=verification,
-        seed=seed,
-        device=asked.device,
-        graph=graph,
-    )
     return _run_search(asked, job, facts, on_epoch, on_lookahead, on_training)
 
 

@@ -11,7 +11,7 @@ from torch import nn
 
 from dada.models.choice import Choice, default_model, default_network
 from dada.models.external import check_logits, from_factory, from_timm, from_torchvision
-from dada.models.fitting import fit_weights, set_training
+from dada.models.fitting import fit_weights, head_of, set_training
 from dada.models.noise import without_noise
 from dada.models.pyramidnet import PyramidNet
 from dada.models.shakeshake import ShakeShakeNet
@@ -29,6 +29,7 @@ __all__ = [
     "default_model",
     "default_network",
     "fit_weights",
+    "head_of",
     "set_training",
     "untrained",
     "without_noise",
