@@ -74,6 +74,7 @@ function policyOf(side, tidy = false) {
 
 let waiting = null;
 function redraw(which = [0, 1]) {
+  $("#status").classList.remove("bad");
   for (const i of which) sides[i].asked += 1;
   clearTimeout(waiting);
   waiting = setTimeout(() => sides.forEach((_, i) => drawSide(i)), 40);
@@ -109,7 +110,8 @@ function show(article, side, got) {
   $(".draws", article).replaceChildren(...figures);
   $(".edited", article).textContent = side.edited ? "edited" : "";
   if (sides[active] === side) refreshWords();
-  say(`${got.draws.length} draws of one picture on each side`);
+  // A problem stays in sight until something else is done.
+  if (!$("#status").classList.contains("bad")) say(`${got.draws.length} draws of one picture on each side`);
 }
 
 // Controls
