@@ -769,8 +769,11 @@ def test_a_policy_by_name_has_a_page(source, target, tmp_path, monkeypatch):
     page = (tmp_path / target).read_text(encoding="utf-8")
     assert page.count("<img") > 30 and "Not yet compared" in page and "from one policy" in page
     assert "script-src" not in page and "<script" not in page
-    with pytest.raises(ValueError, match="exists already"):
+    write_report(source)  # as its own command with --comparison does
+    (tmp_path / target).write_text("mine")
+    with pytest.raises(ValueError, match="exists already, and is no report"):
         write_report(source)
+    assert (tmp_path / target).read_text() == "mine"
 
 
 def test_a_policy_file_has_a_page_that_its_names_cannot_break(tmp_path, monkeypatch):

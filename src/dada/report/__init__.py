@@ -29,6 +29,8 @@ from dada.runlog import write_text
 
 __all__ = ["render", "save_samples", "write_report"]
 
+OURS = '<p class="brand">dada report</p>'  # in every page, so that one may replace another
+
 SECTIONS = {
     "seen": wall,
     "operations": operations,
@@ -71,8 +73,8 @@ def write_report(
         return target
     name = Path(run).stem if Path(run).is_file() else Path(run).name
     target = Path(f"{re.sub(r'[^A-Za-z0-9.-]+', '-', name)}.html")
-    if target.exists():
-        raise ValueError(f"{target}: exists already; move it away first")
+    if target.exists() and OURS not in target.read_text(encoding="utf-8", errors="replace"):
+        raise ValueError(f"{target}: exists already, and is no report; move it away first")
     pictures = [Sample(image=image, label="image") for image in pictures_for(data, PICTURES)]
     write_text(target, render(read_policy_alone(run, comparison, pictures)))
     return target
