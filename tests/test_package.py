@@ -14,6 +14,8 @@ from types import ModuleType
 
 import pytest
 
+import dada
+
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 RELATIVE = re.compile(r"\]\((?!https?://|#)[^)]*\)")
@@ -50,6 +52,14 @@ def test_the_workflow_calls_make_test() -> None:
     listed = set(re.findall(r'"(3\.\d+)"', workflow))
     classifiers = PROJECT["project"]["classifiers"]
     assert listed == {c.rpartition(" ")[2] for c in classifiers if re.search(r":: 3\.\d+$", c)}
+
+
+def test_one_version_everywhere() -> None:
+    changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    (latest,) = re.findall(r"^## (\S+)$", changes, re.MULTILINE)[:1]
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert f"\nversion: {dada.__version__}\n" in citation
+    assert latest in (dada.__version__, "Unreleased")
 
 
 def test_the_extras_of_all_are_extras() -> None:
