@@ -13,8 +13,7 @@ from typing import Any
 from PIL import Image
 
 from dada.data.images import file_info, image_info, open_file, to_eight_bits, white_level
-from dada.policy import Policy
-from dada.policy.policy import names
+from dada.policy import Policy, names
 from dada.policy.space import SPACES
 from dada.report.contact_sheet import pictures_for
 from dada.report.gallery import as_data, in_words
@@ -126,7 +125,7 @@ class Session:
         """Write the policy to a new file, and say how to compare it."""
         policy, before = _read_policy(asked), printable(_text(asked, "name"))
         # What was verified was another policy: of its provenance only the name is still true.
-        about = {"name": self.out.stem, "edited_from": before, **versions()}
+        about = {"name": self.out.stem, "edited_from": before, "versions": versions()}
         edited = Policy(policy.subpolicies, policy.space, policy.sampling, about)
         with self._lock:
             file = _not_yet_there(self.out)
