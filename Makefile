@@ -28,13 +28,14 @@ endif
 has = $(PY) -c "import importlib.util as u, sys; sys.exit(u.find_spec('$(1)') is None)"
 check = if $(call has,$(1)); then $(PY) -m $(2); else echo "   $(1) is not installed for $(PYTHON): skipped"; fi
 
-.PHONY: help setup demo test test-all fire lint bench docs clean distclean
+.PHONY: help setup demo test test-all package fire lint bench docs clean distclean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo       set up, then find a policy for the built-in digits and show it"
 	@echo "make test       set up, then style, types and tests (minutes, on a CPU)"
-	@echo "make test-all   the same with the slow tests"
+	@echo "make test-all   the same with the slow tests, and the package"
+	@echo "make package    build the package into dist/ and check it"
 	@echo "make fire       ten minutes of hostile files, names, options and killed processes"
 	@echo "make lint       style and types only"
 	@echo "make bench      set up, then the benchmarks of this machine"
@@ -98,6 +99,13 @@ endif
 test-all: lint
 	@echo "== All tests, the slow ones too"
 	@$(PY) -m pytest -m "" $(PYTEST_ARGS)
+	@$(MAKE) --no-print-directory package
+
+package: $(READY)
+	@echo "== The package (dist/)"
+	@rm -rf dist
+	@$(call check,build,build --no-isolation)
+	@if [ -d dist ]; then $(call check,twine,twine check --strict dist/*); fi
 
 # Other cases every day; what it finds is printed, and benchmarks/results stays as it is.
 fire: $(READY)

@@ -25,6 +25,8 @@ ROOT = Path(__file__).parents[1]
 SCRIPTS = sorted((ROOT / "examples" / "integrations").glob("*.py"))
 NEEDS = {
     "lightning_module": ("lightning",),
+    "lightning_callback": ("lightning",),
+    "fastai_learner": ("fastai",),
     "huggingface_trainer": ("transformers", "accelerate"),
     "timm_loader": ("timm",),
 }
@@ -92,10 +94,17 @@ def test_images_in_a_loader(augmented: list[int]) -> None:
     assert augmented == [1] * (5 * 1297)  # and none of the test images
 
 
-def test_lightning(augmented: list[int]) -> None:
+@pytest.mark.parametrize("name", ["lightning_module", "lightning_callback"])
+def test_lightning(name: str, augmented: list[int]) -> None:
     need("lightning")
-    assert accuracy_of("lightning_module") > 5 * CHANCE
+    assert accuracy_of(name) > 5 * CHANCE
     assert sum(augmented) == 4 * 1297
+
+
+def test_fastai(augmented: list[int]) -> None:
+    need("fastai")
+    assert accuracy_of("fastai_learner") > 5 * CHANCE
+    assert augmented == [1] * (6 * 640)  # the loader leaves out no batch that is full
 
 
 def test_hugging_face(augmented: list[int]) -> None:
@@ -137,7 +146,7 @@ def test_a_policy_that_destroys_the_images_is_noticed(tmp_path: Path) -> None:
 
 
 def page_block(start: str) -> str:
-    page = (ROOT / "docs" / "integrations.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "timm.md").read_text(encoding="utf-8")
     (block,) = [b for b in page.split("```python\n")[1:] if b.startswith(start)]
     return block.split("```")[0]
 

@@ -754,3 +754,32 @@ def test_a_config_with_numbers_beyond_floats(tmp_path):
     (run / "config.toml").write_text("a = " + "[" * 5000)
     with pytest.raises(ValueError, match=r"config\.toml is not readable as TOML"):
         write_report(run)
+
+
+# --- a policy without a run ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [("dada-svhn", "dada-svhn.html"), ("randaugment:2,0.5", "randaugment-2-0.5.html")],
+)
+def test_a_policy_by_name_has_a_page(source, target, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert write_report(source) == Path(target)
+    page = (tmp_path / target).read_text(encoding="utf-8")
+    assert page.count("<img") > 30 and "Not yet compared" in page and "from one policy" in page
+    assert "script-src" not in page and "<script" not in page
+    write_report(source)  # as its own command with --comparison does
+    (tmp_path / target).write_text("mine")
+    with pytest.raises(ValueError, match="exists already, and is no report"):
+        write_report(source)
+    assert (tmp_path / target).read_text() == "mine"
+
+
+def test_a_policy_file_has_a_page_that_its_names_cannot_break(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    hostile = "<script>alert(1)</script>"
+    policy = Policy.from_rows([[("Rotate", 0.5, 0.8)]], name=hostile, data={"name": hostile})
+    target = write_report(policy.save(tmp_path / "my policy.json"))
+    assert target == Path("my-policy.html")
+    assert "<script" not in target.read_text(encoding="utf-8")

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from choice_table import CHOICE
 from estimator_tables import ESTIMATORS
 from measure import markdown, result_of
 from numbers_in_text import with_numbers
@@ -172,6 +173,7 @@ TABLES: dict[str, dict[str, Callable[[], str]]] = {
     "docs/reliability.md": RELIABILITY,
     "docs/search-study.md": STUDY,
     "docs/search-study-log.md": LOG,
+    "docs/which-policy.md": CHOICE,
 }
 
 

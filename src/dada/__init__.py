@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from dada.policy import Policy, PolicyOp, SubPolicy
     from dada.policy.space import SearchSpace
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "Comparison",

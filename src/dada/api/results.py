@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,10 @@ from torch import nn
 from dada import safe_json
 from dada.data import Split
 from dada.policy import Policy
+from dada.policy.notebook import policy_html
 from dada.runlog import RunLog, read_log, read_summary, read_weights
-from dada.safe_text import printable
+from dada.safe_html import fill
+from dada.safe_text import LONGEST_MESSAGE, printable
 from dada.training.loop import TrainResult
 from dada.training.scores import Scores
 
@@ -27,6 +30,17 @@ class Result:
     history: list[dict[str, Any]]
     seconds: float
     out: Path | None = None
+
+    def _repr_html_(self) -> str:
+        """For notebooks: what is known of the policy, and the policy."""
+        verified = self.policy.provenance.get("verification")
+        said = verified.get("verdict") if isinstance(verified, Mapping) else None
+        return fill(
+            "<p>$verdict</p>$policy<p>$cost</p>",
+            verdict=printable(said or "Not compared yet: dada.compare does.", LONGEST_MESSAGE),
+            policy=policy_html(self.policy),
+            cost=f"{self.seconds:.0f} s" + (f", in {printable(self.out)}" if self.out else ""),
+        )
 
     @classmethod
     def load(cls, path: Path) -> Result:

@@ -13,7 +13,8 @@ from typing import Any
 from dada import safe_json
 from dada.policy import baselines
 from dada.runlog import versions
-from dada.safe_text import printable
+from dada.safe_html import fill, table
+from dada.safe_text import LONGEST_MESSAGE, printable
 from dada.trials import statistics
 from dada.trials.runners import TrialScores
 from dada.trials.statistics import Difference, Interval
@@ -60,6 +61,25 @@ class Comparison:
                 return row
         known = ", ".join(row.name for row in self.policies)
         raise KeyError(f"no policy {policy!r} in this comparison; there are {known}")
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the verdict, then a row for each policy, the best first."""
+        ranked = sorted(self.policies, key=lambda row: -row.mean)
+        rows = [
+            (
+                printable(row.name),
+                f"{row.mean:.2f}",
+                "" if row.interval is None else "{:.2f} to {:.2f}".format(*row.interval),
+                len(row.scores),
+            )
+            for row in ranked
+        ]
+        return fill(
+            "<p>$verdict</p>$table<p>$facts</p>",
+            verdict=printable(self.verdict, LONGEST_MESSAGE),
+            table=table(("policy", f"{self.metric}, %", "95% interval", "seeds"), rows),
+            facts=printable(f"{self.data}, {self.model}, {self.images} images judged on"),
+        )
 
     def to_json(self) -> str:
         known = {name: value for name, value in asdict(self).items() if name != "out"}

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-import numbers
 import os
 import warnings
 from collections.abc import Callable, Iterable, Mapping
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from dada import safe_json
 from dada.policy.space import SPACES
+from dada.policy.steps import Magnitude, PolicyOp, SubPolicy
 from dada.runlog import POLICY, UNFINISHED_POLICY, write_text
 from dada.safe_text import printable, quoted
 
@@ -31,55 +31,6 @@ VERSION = 1
 SAMPLINGS = ("uniform", "weighted")
 WEIGHT_TOLERANCE = 1e-6
 SUM_TOLERANCE = 1e-3  # of all weights, however many: ten million nothings are not one
-
-Magnitude = float | tuple[float, float]
-
-
-def _number(value: Any, where: str) -> float:
-    number = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    if not number or not 0 <= value <= 1:
-        raise ValueError(f"{where} should be a number in 0..1, got {quoted(value)}")
-    return float(value)
-
-
-@dataclass(frozen=True)
-class PolicyOp:
-    """One step of a sub-policy: which operation, how often, how strongly."""
-
-    op: str
-    probability: float
-    magnitude: Magnitude = 0.5  # a number in 0..1, or (low, high) to draw from for every image
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "probability", _number(self.probability, "probability"))
-        if isinstance(self.magnitude, (list, tuple)):
-            if len(self.magnitude) != 2:
-                raise ValueError(
-                    f"magnitude should be a number or [low, high]: {quoted(self.magnitude)}"
-                )
-            low, high = (_number(end, "magnitude") for end in self.magnitude)
-            if low > high:
-                raise ValueError(f"magnitude [low, high] should rise, got {[low, high]}")
-            object.__setattr__(self, "magnitude", (low, high))
-        else:
-            object.__setattr__(self, "magnitude", _number(self.magnitude, "magnitude"))
-
-    @property
-    def magnitude_range(self) -> tuple[float, float]:
-        m = self.magnitude
-        return m if isinstance(m, tuple) else (m, m)
-
-
-@dataclass(frozen=True)
-class SubPolicy:
-    """Operations done one after another, and how often this sub-policy is drawn."""
-
-    weight: float
-    ops: tuple[PolicyOp, ...]
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "weight", _number(self.weight, "weight"))
-        object.__setattr__(self, "ops", tuple(self.ops))
 
 
 @dataclass(frozen=True)
@@ -164,9 +115,16 @@ class Policy:
 
     @classmethod
     def load(cls, source: str | os.PathLike[str]) -> Policy:
-        """A policy from a file, a run directory, or a name (`dada.policy.names()` lists them)."""
+        """A policy from a file, a run directory, or a name (`dada.policy.names()` lists them).
+
+        "hf:user/name" is one that somebody has pushed to the Hugging Face Hub.
+        """
         if not isinstance(source, str | os.PathLike):
             raise TypeError(f"`policy` should be a name, a path or a Policy, got {quoted(source)}")
+        if isinstance(source, str) and source.startswith("hf:"):
+            from dada.hub import pull
+
+            return pull(source)
         path = Path(source)
         if os.path.isdir(path):
             path = _policy_of_run(path)
@@ -220,7 +178,7 @@ class Policy:
     # What it does
 
     def transform(self, *, seed: int | None = None) -> PolicyTransform:
-        """A callable for PIL images, tensors, batches and tv_tensors."""
+        """A callable for PIL images, tensors, numpy arrays, batches and tv_tensors."""
         from dada.policy.transform import PolicyTransform
 
         return PolicyTransform(self, seed=seed)
@@ -233,6 +191,29 @@ class Policy:
         from dada.exchange.exports import export
 
         return export(self, target)
+
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        from dada.policy.notebook import policy_html
+
+        return policy_html(self)
+
+    def push_to_hub(
+        self,
+        repo: str,
+        *,
+        data: str | None = None,
+        license: str | None = None,
+        private: bool = False,
+        token: str | None = None,
+    ) -> str:
+        """Publish it on the Hugging Face Hub as "user/name", with a card; returns the address.
+
+        The card shows the built-in images; with `data`, images of yours, for everybody to see.
+        """
+        from dada.hub import push
+
+        return push(self, repo, data=data, license=license, private=private, token=token)
 
     def op_probabilities(self) -> dict[str, float]:
         """How often each operation is done to an image: weight x probability, summed."""

@@ -26,6 +26,7 @@ from dada.engine import Captured
 from dada.ops import Op, planes
 from dada.ops.geometric import Affine, forward_matrix, warp
 from dada.policy import Policy
+from dada.policy.arrays import array_like, tensor_of
 from dada.policy.augment import PolicyTables
 from dada.policy.draw import draw_one
 from dada.policy.space import SPACES, SearchSpace
@@ -44,13 +45,18 @@ class Step:
     value: float
     center: tuple[float, float]  # fractions of (width, height)
 
+    @property
+    def words(self) -> str:
+        """What is done, e.g. "Rotate by -12.4 degrees"."""
+        return self.op.describe([self.op.number(self.value)])
+
 
 class PolicyTransform(v2.Transform):
     """Augments with a policy; in a batch every image has its own draw.
 
     Takes what torchvision's v2 transforms take: a PIL image, a CHW tensor, a BCHW batch, or a
     sample that holds them next to labels, boxes, masks and key points. Boxes, masks and key
-    points are moved along by the geometric operations.
+    points are moved along by the geometric operations. Also numpy arrays, HW, HWC or BHWC.
 
     With `seed` the draws repeat; without, they follow torch's global generator. In the workers
     of a DataLoader a seeded transform also mixes in the loader's seed, so that workers and
@@ -81,7 +87,12 @@ class PolicyTransform(v2.Transform):
         leaves, structure = _pytree.tree_flatten(inputs if len(inputs) != 1 else inputs[0])
         places = _image_places(leaves)
         if not places:
-            raise ValueError("the sample holds no image (PIL, CHW or BCHW tensor, tv_tensors)")
+            raise ValueError(
+                "the sample holds no image (PIL, CHW or BCHW tensor, HWC or BHWC array, tv_tensors)"
+            )
+        arrays = {place: leaves[place] for place in places if isinstance(leaves[place], np.ndarray)}
+        for place, array in arrays.items():
+            leaves[place] = tensor_of(array)
         for place in places:
             _check_image(leaves[place])
         if self.policy.subpolicies:
@@ -89,7 +100,15 @@ class PolicyTransform(v2.Transform):
                 self._augment_batch(leaves, places)
             else:
                 self._augment_one(leaves, places)
+        for place, array in arrays.items():
+            leaves[place] = array_like(leaves[place], array)
         return _pytree.tree_unflatten(leaves, structure)
+
+    def explained(self, image: Image.Image) -> tuple[Image.Image, list[str]]:
+        """One image, augmented, and what was done to it in words."""
+        _check_image(image)
+        steps = self._draw_steps()
+        return _do_all(steps, image), [step.words for step in steps]
 
     def _augment_batch(self, leaves: list[Any], places: list[int]) -> None:
         if len(places) > 1 or any(isinstance(leaf, MOVED_ALONG) for leaf in leaves):
@@ -193,14 +212,19 @@ class PolicyTransform(v2.Transform):
 
 
 def _image_places(leaves: list[Any]) -> list[int]:
-    """Which leaves are images. As in torchvision, a plain tensor counts only when alone."""
+    """Which leaves are images. As in torchvision, a plain tensor counts only when alone; an array
+    when there is no tensor either."""
     certain = [
         i for i, leaf in enumerate(leaves) if isinstance(leaf, (Image.Image, tv_tensors.Image))
     ]
     if certain:
         return certain
-    plain = (i for i, leaf in enumerate(leaves) if type(leaf) is Tensor and leaf.ndim >= 3)
-    return list(plain)[:1]
+    plain = [i for i, leaf in enumerate(leaves) if type(leaf) is Tensor and leaf.ndim >= 3]
+    least = 2 if len(leaves) == 1 else 3  # beside others, an array of two dimensions is a table
+    plain += [
+        i for i, leaf in enumerate(leaves) if isinstance(leaf, np.ndarray) and leaf.ndim >= least
+    ]
+    return plain[:1]
 
 
 def _check_image(image: Any) -> None:

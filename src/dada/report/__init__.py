@@ -11,19 +11,25 @@ The same run gives the same bytes. The page asks for nothing from any network an
 from __future__ import annotations
 
 import os
+import re
 from importlib import resources
 from pathlib import Path
 
+from dada.policy import names
+from dada.report.contact_sheet import pictures_for
+from dada.report.gallery import PAIRS_ON_THE_WALL as PICTURES
 from dada.report.gallery import cards, wall
 from dada.report.markup import Html, fill, join
 from dada.report.measured import classes, comparison, curves, operations
 from dada.report.repeat import how_to_repeat, how_to_use
-from dada.report.run_directory import RunDirectory, read_run_directory
-from dada.report.samples import save_samples
+from dada.report.run_directory import RunDirectory, read_policy_alone, read_run_directory
+from dada.report.samples import Sample, save_samples
 from dada.report.verdict import found, verdict_block
 from dada.runlog import write_text
 
 __all__ = ["render", "save_samples", "write_report"]
+
+OURS = '<p class="brand">dada report</p>'  # in every page, so that one may replace another
 
 SECTIONS = {
     "seen": wall,
@@ -48,16 +54,36 @@ LINKS = {
 
 
 def write_report(
-    run: str | os.PathLike[str], comparison: str | os.PathLike[str] | None = None
+    run: str | os.PathLike[str],
+    comparison: str | os.PathLike[str] | None = None,
+    *,
+    data: str | None = None,
 ) -> Path:
     """Write `report.html` into a run directory, from its files alone, and return its path.
 
     `comparison` is the directory of a comparison that this run's policy took part in, where the
     run does not hold one itself.
+
+    In place of a run directory `run` may be a policy (a file or a name): its page is NAME.html in
+    the working directory, with images of `data` (by default the digits).
     """
-    target = Path(run) / "report.html"
-    write_text(target, render(read_run_directory(run, comparison)))
+    if Path(run).is_dir() or not _is_policy(run):
+        target = Path(run) / "report.html"
+        write_text(target, render(read_run_directory(run, comparison)))
+        return target
+    name = Path(run).stem if Path(run).is_file() else Path(run).name
+    target = Path(f"{re.sub(r'[^A-Za-z0-9.-]+', '-', name)}.html")
+    if target.exists() and OURS not in target.read_text(encoding="utf-8", errors="replace"):
+        raise ValueError(f"{target}: exists already, and is no report; move it away first")
+    pictures = [Sample(image=image, label="image") for image in pictures_for(data, PICTURES)]
+    write_text(target, render(read_policy_alone(run, comparison, pictures)))
     return target
+
+
+def _is_policy(name: str | os.PathLike[str]) -> bool:
+    """A file, or a name of one: what is neither is a run directory that is not there."""
+    known = {each.partition(":")[0] for each in names()} | {"autoaugment", "hf"}
+    return Path(name).is_file() or str(name).partition(":")[0] in known
 
 
 def render(run: RunDirectory) -> str:
@@ -76,6 +102,7 @@ def render(run: RunDirectory) -> str:
         found=found(run) or Html(""),
         sections=join(made.values()),
         versions=f"dada {run.sessions[-1].get('dada')}" if run.sessions else "dada",
+        source="the files of one run" if run.path.is_dir() else "one policy",
     )
 
 

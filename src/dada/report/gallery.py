@@ -31,20 +31,25 @@ def in_words(policy: Policy, step: PolicyOp) -> str:
     return re.sub(r"(?<=by |of )(±?)0(?:\.0+)?%? to (?=\d)", r"up to \1", words)
 
 
-def picture(image: Image.Image, words: str) -> Html:
-    """An <img> that carries its own bytes."""
-    image.thumbnail((LONGEST_SIDE, LONGEST_SIDE), Image.Resampling.LANCZOS)
-    content = io.BytesIO()
-    small = max(image.size) <= LOSSLESS_SIDE
+def as_data(image: Image.Image, longest: int = LONGEST_SIDE) -> str:
+    """A picture as the address of an <img> that carries its own bytes."""
+    shown, content = image.copy(), io.BytesIO()
+    shown.thumbnail((longest, longest), Image.Resampling.LANCZOS)
+    small = max(shown.size) <= LOSSLESS_SIDE
     if small:
-        image.save(content, "PNG", optimize=True)
+        shown.save(content, "PNG", optimize=True)
     else:
-        image.save(content, "JPEG", quality=82, optimize=True)
+        shown.save(content, "JPEG", quality=82, optimize=True)
+    kind = "png" if small else "jpeg"
+    return f"data:image/{kind};base64,{base64.b64encode(content.getvalue()).decode('ascii')}"
+
+
+def picture(image: Image.Image, words: str) -> Html:
+    """An <img> of at most `LONGEST_SIDE` pixels a side."""
     return fill(
-        '<img class="$css" src="data:image/$kind;base64,$bytes" alt="$words" title="$words">',
+        '<img class="$css" src="$data" alt="$words" title="$words">',
         css="pixels" if max(image.size) <= PIXELS_SIDE else "photo",
-        kind="png" if small else "jpeg",
-        bytes=base64.b64encode(content.getvalue()).decode("ascii"),
+        data=as_data(image),
         words=words,
     )
 
@@ -55,7 +60,7 @@ def _pairs(samples: list[Sample], policy: Policy, seed: int) -> Html:
     return join(
         fill(
             '<span class="pair">$before$after</span>',
-            before=picture(sample.image.copy(), f"{sample.label}, before"),
+            before=picture(sample.image, f"{sample.label}, before"),
             after=picture(augmented(sample.image), f"{sample.label}, after"),
         )
         for sample in samples

@@ -57,12 +57,7 @@ def read_run_directory(
     path = Path(path)
     if not path.is_dir():
         raise ValueError(f"{path}: no such run directory; name the `out` of a search")
-    file = Path(comparison_path or path) / COMPARISON
-    if comparison_path is not None and not file.is_file():
-        raise ValueError(f"{file}: no such file; name the `out` of a finished dada compare")
-    comparison = _json(file)
-    if comparison and comparison.get("format") != COMPARISON_FORMAT:
-        raise ValueError(f'{file}: "format" should be "{COMPARISON_FORMAT}"')
+    comparison = _comparison(path, comparison_path)
     named = (path / POLICY, path / UNFINISHED_POLICY)
     policy_file = next((file for file in named if file.is_file()), None)
     if policy_file is None and not comparison:
@@ -84,6 +79,35 @@ def read_run_directory(
         comparison=comparison,
         samples=read_samples(path) if policy_file else [],
     )
+
+
+def read_policy_alone(
+    source: str | os.PathLike[str],
+    comparison_path: str | os.PathLike[str] | None,
+    samples: list[Sample],
+) -> RunDirectory:
+    """A policy that is not of a run, as if it were one of which nothing else is known."""
+    return RunDirectory(
+        path=Path(source),
+        policy=Policy.load(source),
+        unfinished=False,
+        log=[],
+        config={},
+        sessions=[],
+        finished={},
+        comparison=_comparison(Path(os.devnull), comparison_path),
+        samples=samples,
+    )
+
+
+def _comparison(path: Path, comparison_path: str | os.PathLike[str] | None) -> dict[str, Any]:
+    file = Path(comparison_path or path) / COMPARISON
+    if comparison_path is not None and not file.is_file():
+        raise ValueError(f"{file}: no such file; name the `out` of a finished dada compare")
+    comparison = _json(file)
+    if comparison and comparison.get("format") != COMPARISON_FORMAT:
+        raise ValueError(f'{file}: "format" should be "{COMPARISON_FORMAT}"')
+    return comparison
 
 
 def _json(file: Path) -> dict[str, Any]:

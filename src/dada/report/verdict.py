@@ -108,11 +108,11 @@ def _not_compared(run: RunDirectory) -> Html:
         f"dada compare {data} --policies {policies} --seeds 5 --out {compared}\n"
         f"dada report {own} --comparison {compared}"
     )
+    found = "The search found this policy; it" if run.path.is_dir() else "Here this policy"
     return fill(
         '<div class="verdict open"><p class="say">Not yet compared.</p><p>$words</p>$command</div>',
-        words="The search found this policy; it has not been compared with the free "
-        "alternatives by training. Whether it beats drawing operations at random on your data "
-        "is not known until you do so:",
+        words=f"{found} has not been compared with the free alternatives by training. Whether it "
+        "beats drawing operations at random on your data is not known until you do so:",
         command=code_block(command),
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import webbrowser
 from pathlib import Path
 from typing import Annotated
 
@@ -253,15 +254,45 @@ def import_(
 
 @app.command(epilog="Example: dada report runs/photos")
 def report(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")],
+    run: Annotated[str, typer.Argument(metavar="RUN", help="A run directory, or a policy.")],
     comparison: Annotated[
         Path | None, typer.Option(help="The run directory of a dada compare of this policy.")
     ] = None,
+    data: Annotated[
+        str | None, typer.Option(help="Images for the page of a policy; default: digits.")
+    ] = None,
 ) -> None:
-    """Write report.html: a page about a run, whole in one file."""
+    """Write report.html: a page about a run, whole in one file. Of a policy: NAME.html."""
     from dada.report import write_report
 
-    echo(f"wrote {write_report(run, comparison)}")
+    echo(f"wrote {write_report(run, comparison, data=data)}")
+
+
+@app.command(epilog="Example: dada explore dada-cifar10 --data photos/")
+def explore(
+    policy: PolicyName,
+    data: Annotated[
+        str | None, typer.Option(help="Images to begin with; default: the run's own, else digits.")
+    ] = None,
+    against: Annotated[
+        str | None, typer.Option(metavar="POLICY", help="The policy beside it; default: itself.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="What Save writes; a number is added.")] = Path(
+        "edited-policy.json"
+    ),
+    port: Annotated[int, typer.Option(help="Of 127.0.0.1; 0: any that is free.")] = 0,
+    browser: Annotated[bool, typer.Option("--browser", help="Open it in the browser.")] = False,
+) -> None:
+    """A page on this machine to play with a policy: sliders, pictures, draws."""
+    from dada.explorer import open_explorer
+
+    with open_explorer(policy, data, against=against, out=out, port=port) as server:
+        echo(f"open {server.address}")
+        echo("Ctrl-C ends it")
+        sys.stdout.flush()  # piped, too: nothing else follows
+        if browser:
+            webbrowser.open(server.address)
+        server.serve_forever()
 
 
 @app.command(epilog="Example: dada doctor")

@@ -39,6 +39,7 @@ OPTIONAL = (
     ("kornia", "kornia", "running exports to Kornia", "kornia"),
     ("albumentations", "albumentations", "running exports to Albumentations", "albumentations"),
     ("datasets", "datasets", "data named hf:NAME", "datasets"),
+    ("huggingface_hub", "huggingface_hub", "policies named hf:USER/NAME", "huggingface_hub"),
     ("matplotlib", "matplotlib", "comparison plots as PNG", "matplotlib"),
     ("tensorboard", "tensorboard", "--track tensorboard", "tensorboard"),
     ("wandb", "wandb", "--track wandb", "wandb"),
