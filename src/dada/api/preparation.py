@@ -231,7 +231,7 @@ def prepare(
     chosen = None if recipe is None else recipes.named(recipe, wants=kind)
     model, start = _starting_point(model or (chosen.model if chosen else None), pretrained, weights)
     if freeze is not None and freeze not in FREEZE:
-        raise ValueError(f"`freeze` should be one of {', '.join(FREEZE)}, got {freeze!r}")
+        raise ValueError(f"`freeze` should be one of {', '.join(FREEZE)}, got {quoted(freeze)}")
     base = {name: settings.pop(name, None) for name in ("crop", "flip", "scale")}
     if settings.get("base") is not None:
         settings["base"] = base_named(settings["base"])

@@ -67,7 +67,7 @@ def search_settings(
         assert asked.recipe.search is not None
         config = changed(asked.recipe.search, settings)
     SearchSpace.of(config)  # an operation that is not there is a mistake, too
-    return config
+    return replace(config, exclude=SearchSpace.named(config.space).spelled(config.exclude))
 
 
 def lookahead_settings(

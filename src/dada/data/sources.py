@@ -18,6 +18,7 @@ from dada.data.files import from_csv, from_folder, from_imagenet
 from dada.data.pydatasets import from_dataset, from_hugging_face, from_torchvision
 from dada.data.raw import InMemory, RawSplit, build_split
 from dada.data.split import Split
+from dada.names import did_you_mean
 from dada.safe_text import quoted
 
 _DEFAULT_TORCHVISION_ROOT = "data"
@@ -150,6 +151,7 @@ def _read_name(name: str, seed: int) -> RawSplit:
     if colon and os.sep not in prefix and len(prefix) > 1:  # one letter is a Windows drive
         raise ValueError(
             f"data {quoted(name)}: unknown prefix {quoted(prefix)}; known are {', '.join(READERS)}"
+            f"{did_you_mean(prefix, READERS)}"
         )
     hint = f"; did you mean {name}:ROOT?" if name in READERS else ""
     raise ValueError(f"data {quoted(name)}: no such file or folder{hint}")

@@ -18,10 +18,11 @@ from dada.models.shakeshake import ShakeShakeNet
 from dada.models.small import Small
 from dada.models.weights import Weights
 from dada.models.wideresnet import WideResNet
+from dada.names import MODELS, did_you_mean
+from dada.safe_text import quoted
 
 __all__ = [
     "BUILDERS",
-    "NAMES",
     "Choice",
     "Weights",
     "build",
@@ -54,21 +55,6 @@ BUILDERS: dict[str, Builder] = {
     r"[^:]*:[^:]*": lambda name, *rest: from_factory(name[0], *rest),
 }
 """Pattern of a name -> what builds it; the first pattern that matches a whole name is used."""
-
-NAMES = (
-    "small",
-    "wrn40_2",
-    "wrn28_10",
-    "shakeshake26_2x32d",
-    "shakeshake26_2x96d",
-    "shakeshake26_2x112d",
-    "pyramidnet272_shakedrop",
-    "resnet50",
-    "torchvision:NAME",
-    "timm:NAME",
-    "package.module:factory",
-)
-"""What to show a user who asks which models there are."""
 
 
 def build(
@@ -109,7 +95,10 @@ def _built(
         with torch.random.fork_rng(devices=[]):
             torch.random.default_generator.manual_seed(seed)
             return builder(match, num_classes, channels, image_size)
-    raise ValueError(f"model {name!r}: no such model; known are {', '.join(NAMES)}")
+    raise ValueError(
+        f"model {quoted(name)}: no such model; known are {', '.join(MODELS)}"
+        f"{did_you_mean(name, MODELS)}"
+    )
 
 
 def untrained(

@@ -17,7 +17,7 @@ from dada.config import (
     SearchConfig,
 )
 from dada.models import BUILDERS
-from dada.policy.targets import EXPORT_TARGETS
+from dada.names import EXPORT_TARGETS
 from dada.recipes import RECIPES
 from dada.report.markup import Html, code_block, fill, join, section
 from dada.report.run_directory import RunDirectory, mapping

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
@@ -10,7 +13,7 @@ from rich.table import Table
 
 from dada import Comparison, Policy, Result, Trained
 from dada.safe_text import shell_word
-from dada.terminal.policy_table import bar
+from dada.terminal.policy_table import bar, policy_content
 
 SHOWN = 10  # sub-policies in the closing table of a search
 WORST = 5  # classes in a training's
@@ -91,6 +94,25 @@ def _best_subpolicies(policy: Policy) -> Table:
             "\n".join(f"{step.probability:.2f}" for step in subpolicy.ops),
         )
     return table
+
+
+def result_content(result: Result) -> dict[str, Any]:
+    """For programs: what a search found, and how sure it is."""
+    about = result.policy.provenance
+    known = {name: about.get(name) for name in ("signal", "verification", "lookahead")}
+    policy = {"policy": policy_content(result.policy)}
+    return {"out": result.out, "seconds": round(result.seconds, 2), **known, **policy}
+
+
+def trained_content(trained: Trained) -> dict[str, Any]:
+    """For programs: the scores of a training."""
+    speed = {"seconds": trained.seconds, "images_per_second": trained.images_per_second}
+    return {"out": trained.out, "classes": trained.classes, **asdict(trained.scores), **speed}
+
+
+def comparison_content(comparison: Comparison) -> dict[str, Any]:
+    """For programs: comparison.json, and where it lies."""
+    return {"out": comparison.out, **json.loads(comparison.to_json())}
 
 
 def print_trained(trained: Trained, console: Console) -> None:

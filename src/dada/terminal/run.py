@@ -35,7 +35,7 @@ class Run:
         A comparison has `seeds` of its own, so `seed` is left to the command.
         """
         options = asdict(self.options)
-        for own in ("seed", "track"):
+        for own in ("seed", "track", "quiet", "json"):
             del options[own]
         return options | {"out": self.out} | self.progress.callbacks(self.tracker)
 
