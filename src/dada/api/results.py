@@ -28,6 +28,10 @@ class Result:
     seconds: float
     out: Path | None = None
 
+    def __repr__(self) -> str:
+        where = "" if self.out is None else f" in {self.out}"
+        return f"<Result of {self.seconds:.0f} s{where}: {self.policy!r}>"
+
     @classmethod
     def load(cls, path: Path) -> Result:
         """What a finished search has on disk."""
@@ -59,6 +63,11 @@ class Trained:
     images_per_second: float
     classes: tuple[str, ...]
     out: Path | None = None
+
+    def __repr__(self) -> str:
+        where = "" if self.out is None else f" in {self.out}"
+        score = f"{self.scores.accuracy:.2%} of {self.scores.images:,} images"
+        return f"<Trained {type(self.model).__name__}, {score}, {self.seconds:.0f} s{where}>"
 
     @classmethod
     def load(cls, path: Path, network: nn.Module, split: Split) -> Trained:

@@ -123,6 +123,13 @@ class Policy:
                         f"1/{len(weights)} for all; use sampling 'weighted'"
                     )
 
+    def __repr__(self) -> str:
+        name = printable(self.provenance.get("name") or self.space, 40)
+        often = sorted(self.op_probabilities().items(), key=lambda item: -item[1])[:3]
+        done = ", ".join(f"{op} {share:.0%}" for op, share in often if share > 0)
+        more = f": {done}, ..." if done else ""
+        return f"<Policy {name}, {len(self.subpolicies)} sub-policies{more}>"
+
     @classmethod
     def from_rows(cls, rows: Any, space: str = "paper", **provenance: Any) -> Policy:
         """From rows of (op, probability, magnitude), every sub-policy as likely as the others."""

@@ -12,6 +12,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from dada import Comparison, Policy, Result, Trained
+from dada.report.repeat import compare_commands
+from dada.runlog import read_toml
 from dada.safe_text import shell_word
 from dada.terminal.policy_table import bar, policy_content
 
@@ -20,7 +22,8 @@ WORST = 5  # classes in a training's
 
 
 def _say(line: str, console: Console, style: str | None = None) -> None:
-    console.print(line, highlight=False, markup=False, style=style)
+    # Lines are left to the terminal to break: a command that is copied should be whole.
+    console.print(line, highlight=False, markup=False, style=style, soft_wrap=True)
 
 
 def _print_files(out: Path | None, files: dict[str, str], console: Console) -> None:
@@ -59,7 +62,12 @@ def print_result(result: Result, console: Console) -> None:
     }
     _print_files(result.out, files, console)
     picture = result.out / "policy.png"
-    _say(f"next:  dada show {shell_word(result.out)} --image {shell_word(picture)}", console)
+    config = read_toml(result.out / "config.toml")
+    commands = [f"dada show {shell_word(result.out)} --image {shell_word(picture)}"]
+    if verification is None:
+        commands += compare_commands(config, result.out)
+    for i, command in enumerate(commands):
+        _say(f"{'       ' if i else 'next:  '}{command}", console)
 
 
 def _looked_ahead(policy: Policy) -> str:
