@@ -195,12 +195,13 @@ PROGRESS: dict[str, type[RunProgress]] = {
 
 def followed(function: Callable[P, R]) -> Callable[P, R]:
     """search, train or compare, which tells of its progress: with `progress=True` in bars, else to
-    the log. Callbacks that the caller gave are called as well; notes then go to the caller's."""
+    the log. Callbacks that the caller gave are called beside bars, and in place of the log."""
 
     @wraps(function)
     def with_progress(*arguments: P.args, **given: P.kwargs) -> R:
         teller: Teller = Log()
-        if given.get("progress"):
+        shown = bool(given.get("progress"))
+        if shown:
             from dada.api.bars import Bars
 
             teller = Bars()
@@ -209,7 +210,7 @@ def followed(function: Callable[P, R]) -> Callable[P, R]:
                 theirs = given.get(name)
                 if theirs is None:
                     given[name] = ours
-                elif name != "on_note":
+                elif shown:
                     given[name] = _both(ours, theirs)  # type: ignore[arg-type]
             return function(*arguments, **given)
 

@@ -22,7 +22,7 @@ from PIL import Image, ImageDraw, ImageFilter
 from dada.data.raw import RawArrays, RawPart, RawSplit
 
 SIDE, SCENE, LARGE = 24, 48, 96  # of an image, of the table it is taken from, of a drawn fruit
-PER_CLASS = {"train": 16, "val": 40, "test": 200}
+PER_CLASS = {"train": 8, "val": 40, "test": 200}
 TURN, SHIFT = 25.0, 8  # degrees (their deviation), and pixels of the scene
 LIGHT = (0.35, 1.35)  # factor
 NOISE = 7.0  # grey levels
