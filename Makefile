@@ -28,11 +28,12 @@ endif
 has = $(PY) -c "import importlib.util as u, sys; sys.exit(u.find_spec('$(1)') is None)"
 check = if $(call has,$(1)); then $(PY) -m $(2); else echo "   $(1) is not installed for $(PYTHON): skipped"; fi
 
-.PHONY: help setup demo test test-all package fire lint bench docs clean distclean
+.PHONY: help setup demo demo-planted test test-all package fire lint bench docs clean distclean
 .DEFAULT_GOAL := help
 
 help:
-	@echo "make demo       set up, then find a policy for the built-in digits and show it"
+	@echo "make demo       set up, then find a policy for drawn fruit, judge it and show it"
+	@echo "make demo-planted   the same on data whose answer is known"
 	@echo "make test       set up, then style, types and tests (minutes, on a CPU)"
 	@echo "make test-all   the same with the slow tests, and the package"
 	@echo "make package    build the package into dist/ and check it"
@@ -76,6 +77,10 @@ $(VENV)/.installed-docs: $(VENV)/.installed
 demo: $(READY)
 	@echo "== Running examples/demo.py"
 	@$(PY) examples/demo.py
+
+demo-planted: $(READY)
+	@echo "== Running examples/demo.py --planted"
+	@$(PY) examples/demo.py --planted
 
 lint: $(READY)
 	@echo "== Style (seconds)"

@@ -542,7 +542,7 @@ def test_the_example_runs_on_a_folder(tmp_path, monkeypatch, capsys):
             Image.fromarray(pixels).save(tmp_path / "photos" / label / f"{i}.png")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(dada, "compare", compare, raising=False)
-    monkeypatch.setattr("dada.api.default_at_once", lambda device, image_size: 1)
+    monkeypatch.setattr("dada.api.comparing.default_at_once", lambda device, image_size: 1)
     arguments = ["search_from_scratch.py", "photos", "--epochs", "1", "--seeds", "2"]
     monkeypatch.setattr(sys, "argv", arguments)
     runpy.run_path(str(ROOT / "examples" / "search_from_scratch.py"), run_name="__main__")

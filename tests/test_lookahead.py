@@ -441,7 +441,7 @@ def searched(split: Split, out: Any, **changes: Any) -> dada.Result:
     return dada.search(data, val, network(0), out=out, **given | changes)
 
 
-@pytest.mark.parametrize("ended", [1, 3], ids=["operations", "policies"])
+@pytest.mark.parametrize("ended", ["operations", "policies"])
 def test_a_search_that_is_killed_while_it_looks_ahead_ends_as_one_that_was_not(
     split, tmp_path, ended
 ):
@@ -449,29 +449,30 @@ def test_a_search_that_is_killed_while_it_looks_ahead_ends_as_one_that_was_not(
 
     def stop(done: int, total: int) -> None:
         told.append((done, total))
-        if done == ended:
+        if done == 1 + (facts["runs"] if ended == "policies" else 0):
             raise KeyboardInterrupt
 
     whole = searched(split, tmp_path / "whole")
     facts = whole.policy.provenance["lookahead"]
-    assert (facts["runs"], facts["policy_runs"]) == (2, 4)
+    assert facts["runs"] >= 2 and facts["policy_runs"] == 4
+    total = facts["runs"] + facts["policy_runs"]
     assert set(facts["policy_loss"]) == {shape.name for shape in SHAPES}
     assert facts["policy_loss"][facts["shape"]] <= facts["policy_loss"][BROADEST.name]
     with pytest.raises(KeyboardInterrupt):
         searched(split, tmp_path / "run", on_lookahead=stop)
     searched(split, tmp_path / "run", resume=True, on_lookahead=lambda *now: told.append(now))
-    assert told == [(done, 6) for done in range(1, 7)]
+    assert told == [(done, total) for done in range(1, total + 1)]
     policies = [(tmp_path / name / "policy.json").read_bytes() for name in ("whole", "run")]
     assert policies[0] == policies[1]
 
 
 def test_the_second_round_has_seeds_of_its_own(split, tmp_path):
-    searched(split, tmp_path / "run")
+    runs = searched(split, tmp_path / "run").policy.provenance["lookahead"]["runs"]
     numbers = [
         list(map(int, json.loads((tmp_path / "run" / name).read_text())))
         for name in (OPERATIONS, POLICIES)
     ]
-    assert numbers == [[0, 1], [MOST_RUNS + i for i in range(4)]]
+    assert numbers == [[*range(runs)], [MOST_RUNS + i for i in range(4)]]
 
 
 @pytest.mark.parametrize("together", [2, 1])

@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from dada import ops
+from dada.names import published_policies
 from dada.policy import Policy, PolicyOp, SubPolicy, baselines
 from dada.policy import policy as policy_module
 from dada.policy.space import SPACES, SearchSpace
@@ -354,7 +355,7 @@ def test_a_published_policy(name):
 
 
 def test_the_published_file_is_all_there():
-    assert set(policy_module._published()) == set(PUBLISHED)
+    assert set(published_policies()) == set(PUBLISHED)
     assert policy_module.names()[:7] == list(PUBLISHED)
 
 

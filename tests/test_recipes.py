@@ -7,10 +7,11 @@ import inspect
 import pytest
 import torch
 
-from dada import models, recipes
+from dada import recipes
 from dada.api.settings import reduced as reduced_by
 from dada.config import BASES
 from dada.data import Split, TensorPart
+from dada.names import MODELS
 
 # name: data, model, images, classes, batch, lr, weight decay, cutout
 SEARCHES = {
@@ -84,7 +85,7 @@ def test_imagenet_falls_at_the_published_epochs():
 
 def test_every_model_is_one_we_have():
     for maker in recipes.RECIPES.values():
-        assert maker().model in models.NAMES
+        assert maker().model in MODELS
 
 
 @pytest.mark.parametrize(

@@ -325,7 +325,7 @@ def test_what_was_not_compared_says_so_and_how(tmp_path):
         .commands["compare"]
         .make_context("compare", shlex.split(command[1]))
     )
-    assert given.params["policies"] == f"{tmp_path / 'run'},uniform,trivialaugment,none"
+    assert given.params["policies"] == f"{tmp_path / 'run'},uniform,none"
     assert given.params["data"] == "PATH/TO/photos"
     again = (
         typer.main.get_command(app)

@@ -33,17 +33,16 @@ def shown(policy: Policy, *, terminal: bool) -> str:
 
 
 @pytest.mark.parametrize("name", ["dada-cifar10", "fastaa-svhn", "trivialaugment", "none"])
-def test_a_program_reads_plain_lines(name):
+def test_a_pipe_gets_what_a_person_sees_without_colours(name):
     policy = Policy.load(name)
     text = shown(policy, terminal=False)
     assert not ESCAPE.search(text)
-    assert text == policy.describe() + "\n"
-    assert len(text.splitlines()) == 1 + len(policy.subpolicies)
+    assert text == ESCAPE.sub("", shown(policy, terminal=True))
 
 
-def test_words_in_brackets_are_not_taken_for_colours():
-    policy = Policy.from_rows([[("Rotate", 1.0, (0.5, 1.0))]])
-    assert "space 'paper'" in shown(policy, terminal=False)
+def test_a_name_in_brackets_is_not_taken_for_a_colour():
+    policy = Policy.from_rows([[("Rotate", 1.0, (0.5, 1.0))]], name="[red]mine[/red]")
+    assert shown(policy, terminal=False).startswith("[red]mine[/red]: 1 sub-policy, one drawn")
 
 
 def test_a_person_sees_a_table():

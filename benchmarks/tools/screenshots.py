@@ -2,9 +2,8 @@
 
     python benchmarks/tools/screenshots.py        needs chromium or chrome; two minutes on two cores
 
-The data are crops of the two photographs that scikit-learn ships (china.jpg and flower.jpg, CC BY),
-so that anybody can make the same pictures. What is searched and compared is real, and small: the
-pictures show how a report looks, not how good a policy is.
+The data are the drawn fruit of the demo, and so are the search and the comparison, so that anybody
+can make the same pictures.
 """
 
 from __future__ import annotations
@@ -12,44 +11,28 @@ from __future__ import annotations
 import argparse
 import io
 import re
+import runpy
+import shlex
 import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-import numpy as np
 from PIL import Image
 from rich.console import Console
 
-from dada.data import load
 from dada.policy import Policy
-from dada.report import save_samples, write_report
+from dada.report import write_report
 from dada.terminal import doctor, policy_table
 
-IMAGES = Path(__file__).parents[2] / "docs" / "images"
+ROOT = Path(__file__).parents[2]
+IMAGES, EXAMPLE = ROOT / "docs" / "images", ROOT / "examples" / "demo.py"
 LIMIT = 400_000  # bytes of a picture that is committed
-CROPS, SIDE = 150, 128
-
-
-def write_photos(folder: Path) -> None:
-    """Square crops of two photographs, one folder for each."""
-    from sklearn.datasets import load_sample_images
-
-    random = np.random.default_rng(0)
-    for name, pixels in zip(("temple", "flower"), load_sample_images().images, strict=True):
-        photo = Image.fromarray(pixels)
-        (folder / name).mkdir(parents=True)
-        for i in range(CROPS):
-            side = int(random.integers(100, 200))
-            left = int(random.integers(0, photo.width - side))
-            top = int(random.integers(0, photo.height - side))
-            crop = photo.crop((left, top, left + side, top + side))
-            crop.resize((SIDE, SIDE), Image.Resampling.LANCZOS).save(folder / name / f"{i:03d}.png")
 
 
 def dada(*arguments: str, cwd: Path) -> None:
-    print(f"$ dada {' '.join(arguments)}", flush=True)
+    print(f"$ dada {shlex.join(arguments)}", flush=True)
     command = [sys.executable, "-m", "dada", *arguments]
     subprocess.run(command, check=True, cwd=cwd, stdout=subprocess.DEVNULL)
 
@@ -103,7 +86,7 @@ def check(target: Path) -> None:
 
 def draw_terminals(policy: Policy, target: Path) -> None:
     """`dada show` and `dada doctor` as SVG, as a terminal of 92 columns shows them."""
-    for name, title in (("show", "dada show runs/photos"), ("doctor", "dada doctor")):
+    for name, title in (("show", "dada show runs/fruit"), ("doctor", "dada doctor")):
         console = Console(force_terminal=True, width=92, record=True, file=io.StringIO())
         if name == "show":
             policy_table.print_policy(policy, console, rows=6)
@@ -126,19 +109,16 @@ def main() -> None:
     target.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as scratch:
         here = Path(scratch)
-        write_photos(here / "photos")
-        common = ("--batch-size", "32", "--image-size", "32", "--device", "cpu")
-        dada("search", "photos", "--epochs", "20", "--out", "runs/photos", *common, cwd=here)
-        rivals = "runs/photos,uniform,trivialaugment,none"
-        compare = ("compare", "photos", "--policies", rivals, "--seeds", "3", "--epochs", "10")
-        dada(*compare, "--out", "runs/compared", *common, cwd=here)
-        # The search sees 32 pixels; a reader of the page would rather see the photographs.
-        save_samples(load(str(here / "photos")), here / "runs" / "photos")
-        page = write_report(here / "runs" / "photos", here / "runs" / "compared")
+        demo = runpy.run_path(str(EXAMPLE))
+        dada("search", "fruit", *demo["SEARCH"], "--out", "runs/fruit", cwd=here)
+        rivals = ("--policies", "runs/fruit,uniform,none", "--seeds", "5")
+        compared = ("--out", "runs/compared")
+        dada("compare", "fruit", *rivals, *demo["COMPARE"], *compared, cwd=here)
+        page = write_report(here / "runs" / "fruit", here / "runs" / "compared")
         photograph(browser, page, target / "report.png", 1200, 1500)
         photograph(browser, page, target / "report-dark.png", 1200, 1500, dark=True)
         photograph(browser, page, target / "report-phone.png", 390, 1400)
-        draw_terminals(Policy.load(here / "runs" / "photos"), target)
+        draw_terminals(Policy.load(here / "runs" / "fruit"), target)
 
 
 if __name__ == "__main__":

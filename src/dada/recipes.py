@@ -15,6 +15,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dada.config import BASES, SearchConfig, TrainConfig, search_config
+from dada.names import did_you_mean
+from dada.safe_text import quoted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -222,5 +224,8 @@ def named(name: str, *, wants: str | None = None) -> Recipe:
     }
     if name not in makers:
         kind = "" if wants is None else f" to {wants} with"
-        raise ValueError(f"no recipe {name!r}{kind}; there are {', '.join(makers)}")
+        raise ValueError(
+            f"no recipe {quoted(name)}{kind}; there are {', '.join(makers)}"
+            f"{did_you_mean(name, makers)}"
+        )
     return makers[name]()

@@ -10,8 +10,8 @@ import sys
 from importlib.util import find_spec
 
 from dada.exchange.exports import export
+from dada.names import EXPORT_TARGETS
 from dada.policy import Policy, PolicyOp, SubPolicy
-from dada.policy.targets import EXPORT_TARGETS
 
 from .cases import FaultError, Fuzzer, accepted
 from .mutations import HOSTILE, anything, text

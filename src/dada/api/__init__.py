@@ -2,46 +2,46 @@
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from typing import Any
 
 from torch import nn
 
+from dada.api.comparing import DEFAULT_POLICIES, compare
 from dada.api.preparation import ImageSize, OutPath, prepare
+from dada.api.progress import followed
 from dada.api.results import Result, Trained, write_training
 from dada.api.searching import OnEpoch, run_search, search_job
-from dada.api.settings import check_size, seeds_of, train_settings, wants_auto, with_room
+from dada.api.settings import check_size, train_settings, wants_auto, with_room
 from dada.api.verifying import verify
-from dada.comparison import (
-    METRICS,
-    Comparison,
-    ComparisonJob,
-    OnTrial,
-    PolicyLike,
-    named_policies,
-    run_comparison,
-    trials_of,
-)
-from dada.config import LookaheadConfig, SearchConfig, TrainConfig, VerifyConfig, whole_number
+from dada.comparison import Comparison
+from dada.config import LookaheadConfig, SearchConfig, TrainConfig, VerifyConfig
 from dada.data import Split, split_for_scoring
-from dada.engine import joined, out_of_memory_named, several_processes
+from dada.engine import joined, out_of_memory_named
 from dada.models.weights import Tell
 from dada.policy import Policy, baselines
 from dada.policy_search.lookahead import OnRun
 from dada.policy_search.verify import OnTraining
 from dada.runlog import POLICY
-from dada.safe_text import quoted
 from dada.training.loop import Job, run_job
 from dada.training.loop import try_step as training_step
-from dada.trials.runners import Setting, default_at_once
 
-__all__ = ["Comparison", "Result", "Trained", "compare", "search", "train", "verify"]
+__all__ = [
+    "DEFAULT_POLICIES",
+    "Comparison",
+    "Result",
+    "Trained",
+    "compare",
+    "search",
+    "train",
+    "verify",
+]
 
 
+@followed
 def search(
     train_data: Any = None,
     val_data: Any = None,
@@ -62,6 +62,7 @@ def search(
     freeze: str | None = None,
     skip_bad: bool = False,
     graph: bool = True,
+    progress: bool = False,
     on_start: Callable[[Split, SearchConfig, str], None] | None = None,
     on_epoch: OnEpoch | None = None,
     on_lookahead: OnRun | None = None,
@@ -80,7 +81,7 @@ def search(
     trainings then choose between the policy found and the free ones:
     `result.policy.provenance["verification"]` says what was seen. Both also take their
     settings as a value, a `LookaheadConfig` or a `VerifyConfig`. With `skip_bad`, image files that
-    cannot be read are left out.
+    cannot be read are left out. `progress` shows bars; without it the logger "dada" is told.
     """
     asked = prepare(
         "search",
@@ -107,6 +108,7 @@ def search(
     return run_search(asked, job, facts, on_epoch, on_lookahead, on_training)
 
 
+@followed
 def train(
     data: Any = None,
     policy: str | os.PathLike[str] | Policy = "none",
@@ -123,6 +125,7 @@ def train(
     freeze: str | None = None,
     skip_bad: bool = False,
     graph: bool = True,
+    progress: bool = False,
     on_start: Callable[[Split, TrainConfig, str], None] | None = None,
     on_epoch: OnEpoch | None = None,
     on_note: Tell | None = None,
@@ -132,7 +135,7 @@ def train(
 
     Those are the test images, else the validation images, else a fifth of the training images that
     is set aside. `settings` are those of `TrainConfig`, over the defaults or over those of a recipe
-    of the paper.
+    of the paper. `progress` shows a bar; without it the logger "dada" is told.
     """
     asked = prepare(
         "train",
@@ -207,101 +210,3 @@ def train(
         classes=split.classes,
         out=asked.path,
     )
-
-
-DEFAULT_POLICIES = ("uniform", "trivialaugment", "cutout", "none")
-
-
-def compare(
-    data: Any = None,
-    policies: Sequence[PolicyLike] = DEFAULT_POLICIES,
-    *,
-    seeds: int | Sequence[int] = 3,
-    model: str | nn.Module | None = None,
-    recipe: str | None = None,
-    metric: str = "accuracy",
-    device: str = "auto",
-    image_size: ImageSize = None,
-    skip_bad: bool = False,
-    out: OutPath = None,
-    resume: bool = False,
-    pretrained: bool = False,
-    weights: OutPath = None,
-    freeze: str | None = None,
-    graph: bool = True,
-    at_once: int | None = None,
-    on_start: Callable[[Split, str, int], None] | None = None,
-    on_trial: OnTrial | None = None,
-    on_note: Tell | None = None,
-    **settings: Any,
-) -> Comparison:
-    """Train one network for every policy and seed, and say which policy is better.
-
-    `data` is anything `dada.data.load` reads; scores are of its test images, else of its validation
-    images, else of a fifth that is split off. `policies` are names, files, run directories or
-    `Policy` objects. `seeds` is how many, or which. `settings` are those of `TrainConfig`, over the
-    defaults or over a recipe's.
-
-    With `out`, every training that ends is written there, and `resume` continues from them.
-    `at_once` trainings run side by side; None lets the program decide. More than one on a CPU means
-    new processes, so a script has to keep its own calls under `if __name__ == "__main__":`.
-    """
-    asked = prepare(
-        "compare",
-        data,
-        model,
-        recipe,
-        0,
-        device,
-        image_size,
-        out,
-        resume,
-        pretrained=pretrained,
-        weights=weights,
-        freeze=freeze,
-        settings=settings,
-        on_note=on_note,
-        skip_bad=skip_bad,
-    )
-    numbers = seeds_of(seeds)
-    if metric not in METRICS:
-        raise ValueError(f"`metric` should be one of {', '.join(METRICS)}, got {quoted(metric)}")
-    if at_once is not None:
-        at_once = whole_number("at_once", at_once, least=1)
-    auto = wants_auto(settings)
-    config = train_settings(asked, settings)
-    named = named_policies(policies)  # unknown names and broken files, before the data is read
-    if out is None and several_processes():
-        raise ValueError("under torchrun the processes meet in the run directory: give `out`")
-    # Everyone is scored on the same images, whatever the seed of the training.
-    asked, whole, base = asked.load(config.base, settings, seed=0)
-    config = replace(asked.usual(config, settings, len(whole.train)), base=base)
-    split, _ = split_for_scoring(whole, seed=0)
-    check_size(config, split)
-    # A network that cannot be built, or gives no logits, is a mistake to find before any training.
-    replace(asked, seed=numbers[0], model=copy.deepcopy(asked.model)).network(split)
-    name = asked.model_name(split)
-    network = asked.model if isinstance(asked.model, nn.Module) else name
-    setting = Setting(
-        split=split, model=network, weights=asked.weights, device=asked.device, graph=graph
-    )
-    trials = trials_of(named, config, numbers, split)
-    if auto:
-        job = setting.job(trials[0])
-        config = with_room(
-            config, lambda fit: training_step(replace(job, config=fit)), split.image_size
-        )
-        trials = trials_of(named, config, numbers, split)
-    if on_start is not None:
-        on_start(split, name, len(trials))
-    job_of_all = ComparisonJob(
-        setting=setting,
-        model_name=name,
-        trials=trials,
-        metric=metric,
-        at_once=at_once or default_at_once(asked.device, split.image_size),
-        out=asked.path,
-        resume=resume,
-        on_trial=on_trial,
-    )
-    return run_comparison(job_of_all)

@@ -8,7 +8,6 @@ minutes.
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator, Mapping, MutableMapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
@@ -19,6 +18,7 @@ import torch
 from torch import nn
 
 from dada import models, recipes
+from dada.api.tellers import LOG
 from dada.config import (
     ADAMW,
     FINE_TUNING,
@@ -30,6 +30,7 @@ from dada.config import (
     SearchConfig,
     TrainConfig,
     base_named,
+    few_images,
     seed_number,
 )
 from dada.data import Split, load_with_base
@@ -153,6 +154,8 @@ class Preparation:
             other = ADAMW if self.weights is None else FINE_TUNING_ADAMW
         else:
             other = {} if self.weights is None else FINE_TUNING
+        if self.weights is None and self.command != "search":
+            other = {**few_images(images), **other}
         if self.weights is not None:
             batch = min(LARGEST_TUNING_BATCH, max(SMALLEST_TUNING_BATCH, images // 16))
             other = {**other, "batch_size": batch}
@@ -231,7 +234,7 @@ def prepare(
     chosen = None if recipe is None else recipes.named(recipe, wants=kind)
     model, start = _starting_point(model or (chosen.model if chosen else None), pretrained, weights)
     if freeze is not None and freeze not in FREEZE:
-        raise ValueError(f"`freeze` should be one of {', '.join(FREEZE)}, got {freeze!r}")
+        raise ValueError(f"`freeze` should be one of {', '.join(FREEZE)}, got {quoted(freeze)}")
     base = {name: settings.pop(name, None) for name in ("crop", "flip", "scale")}
     if settings.get("base") is not None:
         settings["base"] = base_named(settings["base"])
@@ -246,7 +249,7 @@ def prepare(
         start=start,
         base_changes=base,
         freeze=freeze or "norm",
-        tell=on_note or _to_stderr,
+        tell=on_note or LOG.warning,
         recipe=chosen,
         seed=seed,
         device=target,
@@ -275,10 +278,6 @@ def _starting_point(
         return from_file(weights, model)
     model = model or PRETRAINED
     return model, published(model)
-
-
-def _to_stderr(line: str) -> None:
-    print(f"dada: {line}", file=sys.stderr)
 
 
 def _check_type(name: str, value: Any, kinds: tuple[type, ...], words: str) -> None:

@@ -31,6 +31,10 @@ class Result:
     seconds: float
     out: Path | None = None
 
+    def __repr__(self) -> str:
+        where = "" if self.out is None else f" in {self.out}"
+        return f"<Result of {self.seconds:.0f} s{where}: {self.policy!r}>"
+
     def _repr_html_(self) -> str:
         """For notebooks: what is known of the policy, and the policy."""
         verified = self.policy.provenance.get("verification")
@@ -73,6 +77,11 @@ class Trained:
     images_per_second: float
     classes: tuple[str, ...]
     out: Path | None = None
+
+    def __repr__(self) -> str:
+        where = "" if self.out is None else f" in {self.out}"
+        score = f"{self.scores.accuracy:.2%} of {self.scores.images:,} images"
+        return f"<Trained {type(self.model).__name__}, {score}, {self.seconds:.0f} s{where}>"
 
     @classmethod
     def load(cls, path: Path, network: nn.Module, split: Split) -> Trained:

@@ -20,6 +20,7 @@ from dada.api.settings import (
     verify_settings,
     wants_auto,
     with_room,
+    without_idle_operations,
 )
 from dada.config import LookaheadConfig, TrainConfig, VerifyConfig
 from dada.data import split_off_validation
@@ -59,6 +60,7 @@ def search_job(
     if undivided is not None:
         split = split_off_validation(split, config.val_fraction, seed)
     check_size(config, split)
+    config = without_idle_operations(config, split, asked.tell)
     network, name = asked.network(split), asked.model_name(split)
     if auto:
         config = with_room(

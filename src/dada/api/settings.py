@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
+import torch
+
 from dada.api.preparation import Preparation
 from dada.config import (
     LOOKAHEAD,
@@ -21,13 +23,15 @@ from dada.config import (
     search_config,
     whole_number,
 )
-from dada.data import Split, reduce
+from dada.data import Split, is_grey, reduce
 from dada.engine import (
     fitting,
     out_of_memory_named,
     several_processes,
 )
 from dada.engine.memory import memory_of_machine
+from dada.models.weights import Tell
+from dada.ops import Op
 from dada.policy.space import SearchSpace
 from dada.recipes import Recipe
 from dada.safe_text import printable
@@ -68,7 +72,29 @@ def search_settings(
         assert asked.recipe.search is not None
         config = changed(asked.recipe.search, settings)
     SearchSpace.of(config)  # an operation that is not there is a mistake, too
-    return config
+    return replace(config, exclude=SearchSpace.named(config.space).spelled(config.exclude))
+
+
+def without_idle_operations(config: SearchConfig, split: Split, tell: Tell) -> SearchConfig:
+    """Without the operations that can change no image like these: Color, where all are grey."""
+    grey = is_grey(split)
+    shape = split.channels, *split.image_size
+    idle = [op.name for op in SearchSpace.of(config).ops if _changes_nothing(op, shape, grey)]
+    if idle:
+        kind = f"{'grey ' if grey else ''}images of {split.image_size[1]}x{split.image_size[0]}"
+        tell(f"{', '.join(idle)} cannot change {kind}: left out of the search")
+    return replace(config, exclude=(*config.exclude, *idle))
+
+
+def _changes_nothing(op: Op, shape: tuple[int, int, int], grey: bool) -> bool:
+    """Asked of an image with edges and a narrow range, at both ends of the operation's range."""
+    channels, height, width = shape
+    levels_CHW = (torch.arange(channels * height * width) * 37 % 128 + 60).view(shape)
+    image_CHW = levels_CHW[:1].expand(shape) if grey else levels_CHW
+    images_BCHW = image_CHW.to(torch.uint8).repeat(2, 1, 1, 1)
+    values_B = torch.tensor([op.low, op.high], dtype=torch.float64)
+    centers_B2 = torch.tensor([[width / 2, height / 2]] * 2, dtype=torch.float64)
+    return torch.equal(op.kernel(images_BCHW, values_B, centers_B2), images_BCHW)
 
 
 def lookahead_settings(

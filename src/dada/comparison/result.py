@@ -55,6 +55,12 @@ class Comparison:
     out: Path | None = None  # where it was written
     failed: tuple[str, ...] = ()  # trainings without a score, and why; `resume` tries them again
 
+    def __repr__(self) -> str:
+        rows = sorted(self.policies, key=lambda row: -row.mean)
+        means = ", ".join(f"{printable(row.name, 40)} {row.mean:.2f}" for row in rows)
+        about = f"{printable(self.data, 40)}, {len(self.seeds)} seeds, {self.metric} in %"
+        return f"<Comparison on {about}: {means}>"
+
     def __getitem__(self, policy: str) -> PolicyScores:
         for row in self.policies:
             if row.name == policy:

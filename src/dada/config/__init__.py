@@ -41,6 +41,7 @@ __all__ = [
     "VerifyConfig",
     "base_named",
     "changed",
+    "few_images",
     "real_number",
     "search_config",
     "seed_number",
@@ -277,6 +278,23 @@ FINE_TUNING: dict[str, Any] = {
     "weight_decay": 1e-4,
     "label_smoothing": 0.1,
 }
+STEPS_OF_AN_EPOCH, SMALLEST_BATCH, MOST_EPOCHS = 8, 16, 200
+
+
+def few_images(images: int) -> dict[str, Any]:
+    """Settings of a training from scratch on so many images, where they are few.
+
+    Small batches make eight steps of an epoch, and no image is seen more than 200 times: with the
+    usual batch 243 images would make 1,500 epochs, with this one they make 188.
+    """
+    usual = TrainConfig()
+    batch = max(SMALLEST_BATCH, images // STEPS_OF_AN_EPOCH)
+    if batch >= usual.batch_size:
+        return {}
+    steps = MOST_EPOCHS * max(1, images // batch)
+    return {"batch_size": batch, "least_steps": min(usual.least_steps, steps)}
+
+
 SMALLEST_TUNING_BATCH, LARGEST_TUNING_BATCH = 16, 64
 FINE_TUNING_ADAMW: dict[str, Any] = {**FINE_TUNING, "lr": 1e-4, "weight_decay": 0.05}
 SEARCH_FINE_TUNING: dict[str, Any] = {

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import fields
 from typing import Any
 
+from dada.names import did_you_mean
 from dada.safe_text import quoted
 
 # The most that is not a slip of the hand, and with which a run could still begin.
@@ -93,7 +94,10 @@ def check_types(settings: Any) -> None:
 
 def one_of(name: str, value: Any, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
-        raise ValueError(f"`{name}` should be one of {', '.join(allowed)}, got {quoted(value)}")
+        raise ValueError(
+            f"`{name}` should be one of {', '.join(allowed)}, got {quoted(value)}"
+            f"{did_you_mean(value, allowed)}"
+        )
 
 
 def positive(name: str, value: float) -> None:

@@ -13,7 +13,14 @@ from dada.data.parts import (
     resized_crops,
 )
 from dada.data.sources import READERS, load, load_with_base
-from dada.data.split import IN_MEMORY_LIMIT, Split, reduce, split_for_scoring, split_off_validation
+from dada.data.split import (
+    IN_MEMORY_LIMIT,
+    Split,
+    is_grey,
+    reduce,
+    split_for_scoring,
+    split_off_validation,
+)
 
 __all__ = [
     "IMAGE_EXTENSIONS",
@@ -27,6 +34,7 @@ __all__ = [
     "Split",
     "TensorPart",
     "batches",
+    "is_grey",
     "load",
     "load_with_base",
     "reduce",

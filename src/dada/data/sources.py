@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,11 @@ from dada.config import BASES, Base, seed_number
 from dada.data.archives import from_cifar, from_svhn
 from dada.data.arrays import digits, from_npz, from_pair
 from dada.data.files import from_csv, from_folder, from_imagenet
+from dada.data.fruit import fruit
 from dada.data.pydatasets import from_dataset, from_hugging_face, from_torchvision
 from dada.data.raw import InMemory, RawSplit, build_split
 from dada.data.split import Split
+from dada.names import did_you_mean
 from dada.safe_text import quoted
 
 _DEFAULT_TORCHVISION_ROOT = "data"
@@ -41,6 +44,14 @@ READERS: dict[str, Reader] = {
     "torchvision": _torchvision,
 }
 """The prefixes before a colon. A new data set is a row here."""
+
+
+EMBEDDED: dict[str, Callable[[], RawSplit]] = {
+    "digits": digits,
+    "fruit": fruit,
+    "fruit-negatives": partial(fruit, negatives=True),
+}
+"""Data that come with the package."""
 
 
 def load_with_base(
@@ -130,8 +141,8 @@ def _is_pair(source: Any) -> bool:
 
 
 def _read_name(name: str, seed: int) -> RawSplit:
-    if name == "digits":
-        return digits()
+    if name in EMBEDDED:
+        return EMBEDDED[name]()
     prefix, colon, rest = name.partition(":")
     if colon and prefix in READERS:
         if not rest:
@@ -150,8 +161,9 @@ def _read_name(name: str, seed: int) -> RawSplit:
     if colon and os.sep not in prefix and len(prefix) > 1:  # one letter is a Windows drive
         raise ValueError(
             f"data {quoted(name)}: unknown prefix {quoted(prefix)}; known are {', '.join(READERS)}"
+            f"{did_you_mean(prefix, READERS)}"
         )
-    hint = f"; did you mean {name}:ROOT?" if name in READERS else ""
+    hint = f"; did you mean {name}:ROOT?" if name in READERS else did_you_mean(name, EMBEDDED)
     raise ValueError(f"data {quoted(name)}: no such file or folder{hint}")
 
 

@@ -21,6 +21,7 @@ from dada.safe_text import printable, quoted
 IN_MEMORY_LIMIT = 2 * 2**30
 """Decoded bytes up to which `in_memory="auto"` keeps a data set in memory."""
 
+IMAGES_LOOKED_AT = 256  # at once
 _SAMPLED_FOR_MEAN = 10_000
 _DECODED_FOR_MEAN = 2_000
 UNBALANCED = 2  # times as many images of one class as of another
@@ -128,6 +129,19 @@ class Split:
 
     def _with(self, parts: dict[str, Part]) -> Split:
         return replace(self, train=parts["train"], val=parts.get("val"), test=parts.get("test"))
+
+
+def is_grey(split: Split) -> bool:
+    """Whether no training image has a colour; of images that are not held only channels tell."""
+    if split.channels == 1:
+        return True
+    if not split.train_is_held:
+        return False
+    for index_B in torch.arange(len(split.train)).split(IMAGES_LOOKED_AT):
+        images_BCHW, _ = split.train.batch(index_B)
+        if not (images_BCHW == images_BCHW[:, :1]).all():
+            return False
+    return True
 
 
 def split_off_validation(split: Split, fraction: float = 0.5, seed: int = 0) -> Split:

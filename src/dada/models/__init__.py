@@ -18,10 +18,11 @@ from dada.models.shakeshake import ShakeShakeNet
 from dada.models.small import Small
 from dada.models.weights import Weights
 from dada.models.wideresnet import WideResNet
+from dada.names import MODELS, did_you_mean
+from dada.safe_text import quoted
 
 __all__ = [
     "BUILDERS",
-    "NAMES",
     "Choice",
     "Weights",
     "build",
@@ -65,22 +66,6 @@ def is_factory(name: str) -> bool:
     return FACTORY.fullmatch(name) is not None
 
 
-NAMES = (
-    "small",
-    "wrn40_2",
-    "wrn28_10",
-    "shakeshake26_2x32d",
-    "shakeshake26_2x96d",
-    "shakeshake26_2x112d",
-    "pyramidnet272_shakedrop",
-    "resnet50",
-    "torchvision:NAME",
-    "timm:NAME",
-    "package.module:factory",
-)
-"""What to show a user who asks which models there are."""
-
-
 def build(
     name: str,
     num_classes: int,
@@ -119,7 +104,10 @@ def _built(
         with torch.random.fork_rng(devices=[]):
             torch.random.default_generator.manual_seed(seed)
             return builder(match, num_classes, channels, image_size)
-    raise ValueError(f"model {name!r}: no such model; known are {', '.join(NAMES)}")
+    raise ValueError(
+        f"model {quoted(name)}: no such model; known are {', '.join(MODELS)}"
+        f"{did_you_mean(name, MODELS)}"
+    )
 
 
 def untrained(

@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from dada.names import did_you_mean
+
 
 def from_torchvision(
     name: str, num_classes: int, channels: int, image_size: tuple[int, int]
@@ -24,7 +26,7 @@ def from_torchvision(
     if name not in known:
         raise ValueError(
             f"model 'torchvision:{name}': torchvision has no such classification model"
-            f"{_nearest(name, known)}"
+            f"{did_you_mean(name, known)}"
         )
     arguments: dict[str, Any] = {"num_classes": num_classes}
     if name.startswith("vit_"):
@@ -48,7 +50,7 @@ def from_timm(name: str, num_classes: int, channels: int, image_size: tuple[int,
         ) from None
     if not timm.is_model(name):
         raise ValueError(
-            f"model 'timm:{name}': timm has no such model{_nearest(name, timm.list_models())}"
+            f"model 'timm:{name}': timm has no such model{did_you_mean(name, timm.list_models())}"
         )
     arguments: dict[str, Any] = {"num_classes": num_classes, "in_chans": channels}
     try:
@@ -194,10 +196,3 @@ def _checked(
     device = parameter.device if parameter is not None else torch.device("cpu")
     check_logits(model, torch.zeros(2, channels, *image_size, device=device), num_classes, name)
     return model
-
-
-def _nearest(name: str, known: list[str]) -> str:
-    import difflib
-
-    close = difflib.get_close_matches(name, known, n=3)
-    return f"; did you mean {', '.join(close)}?" if close else ""

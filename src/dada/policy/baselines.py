@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dada.config import Base
+from dada.names import FREE_POLICIES, did_you_mean
 from dada.ops import Op
 from dada.policy.policy import Policy, PolicyOp, SubPolicy, register_names
 from dada.policy.space import SearchSpace
@@ -18,16 +19,7 @@ AUTOAUGMENT_SIDE = {"cifar10": 32, "svhn": 32, "imagenet": 224}
 AUTOAUGMENT_BINS = 10
 LARGEST_SMALL_SIDE = 64  # `autoaugment` alone is CIFAR-10's policy up to here, ImageNet's above
 
-NAMES = (
-    "none",
-    "cutout",
-    "uniform",
-    "init",
-    "trivialaugment",
-    "randaugment:n,m",
-    *(f"autoaugment:{data}" for data in AUTOAUGMENT_SIDE),
-)
-FREE = {name.partition(":")[0] for name in NAMES}
+FREE = {name.partition(":")[0] for name in FREE_POLICIES}
 
 
 def by_name(name: str) -> Policy | None:
@@ -135,9 +127,10 @@ def autoaugment(data: str) -> Policy:
     same part of the side at any other.
     """
     if data not in AUTOAUGMENT_SIDE:
+        known = [f"autoaugment:{each}" for each in AUTOAUGMENT_SIDE]
+        given = f"autoaugment:{data}"
         raise ValueError(
-            f"'autoaugment:{data}': there are "
-            + ", ".join(f"autoaugment:{known}" for known in AUTOAUGMENT_SIDE)
+            f"{quoted(given)}: there are {', '.join(known)}{did_you_mean(given, known)}"
         )
     from torchvision.transforms import AutoAugment, AutoAugmentPolicy
 
@@ -185,4 +178,4 @@ def _randaugment_settings(settings: str, name: str) -> tuple[int, float]:
     return num_ops, strength
 
 
-register_names(NAMES, by_name)
+register_names(FREE_POLICIES, by_name)

@@ -12,12 +12,12 @@ import os
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
-from importlib import resources
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dada import safe_json
+from dada.names import did_you_mean, published_policies
 from dada.policy.space import SPACES
 from dada.policy.steps import Magnitude, PolicyOp, SubPolicy
 from dada.runlog import POLICY, UNFINISHED_POLICY, write_text
@@ -73,6 +73,13 @@ class Policy:
                         f"subpolicies[{i}].weight is {weight:g}, but sampling 'uniform' means "
                         f"1/{len(weights)} for all; use sampling 'weighted'"
                     )
+
+    def __repr__(self) -> str:
+        name = printable(self.provenance.get("name") or self.space, 40)
+        often = sorted(self.op_probabilities().items(), key=lambda item: -item[1])[:3]
+        done = ", ".join(f"{op} {share:.0%}" for op, share in often if share > 0)
+        more = f": {done}, ..." if done else ""
+        return f"<Policy {name}, {len(self.subpolicies)} sub-policies{more}>"
 
     @classmethod
     def from_rows(cls, rows: Any, space: str = "paper", **provenance: Any) -> Policy:
@@ -136,11 +143,11 @@ class Policy:
         for find in _FINDERS.values():
             if (named := find(str(source))) is not None:
                 return named
-        shipped = _published()
+        shipped = published_policies()
         if str(source) not in shipped:
             raise ValueError(
                 f"no policy {quoted(str(source))}: neither a file, nor a run directory, nor one of "
-                f"{', '.join(names())}"
+                f"{', '.join(names())}{did_you_mean(source, names())}"
             )
         return cls.from_rows(shipped[str(source)], name=str(source), published=True)
 
@@ -281,7 +288,7 @@ class Policy:
 
 def names() -> list[str]:
     """The policies that have a name: published ones, then those that cost nothing."""
-    return [*_published(), *(name for listed in _FINDERS for name in listed)]
+    return [*published_policies(), *(name for listed in _FINDERS for name in listed)]
 
 
 _FINDERS: dict[tuple[str, ...], Callable[[str], Policy | None]] = {}
@@ -304,11 +311,6 @@ def _policy_of_run(directory: Path) -> Path:
             f"it, and {directory / UNFINISHED_POLICY} is its policy so far"
         )
     raise ValueError(f"{directory}: no {POLICY} in this directory")
-
-
-def _published() -> dict[str, Any]:
-    text = resources.files("dada.policy").joinpath("published.json").read_text(encoding="utf-8")
-    return dict(json.loads(text))
 
 
 def _in_paper_space(step: PolicyOp) -> list[PolicyOp]:

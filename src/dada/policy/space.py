@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from dada.config import SearchConfig
+from dada.names import did_you_mean
 from dada.ops import NO_OP, PAPER, WIDE, Op
 from dada.safe_text import quoted
 
@@ -58,11 +59,19 @@ class SearchSpace:
         for op in self.ops:
             if op.name == name:
                 return op
-        known = ", ".join(op.name for op in self.ops)
-        raise ValueError(f"unknown op {quoted(name)}; the ops of space {self.name!r} are {known}")
+        known = [op.name for op in self.ops]
+        raise ValueError(
+            f"unknown op {quoted(name)}; the ops of space {self.name!r} are {', '.join(known)}"
+            f"{did_you_mean(name, known)}"
+        )
+
+    def spelled(self, names: Iterable[str]) -> tuple[str, ...]:
+        """Operations as the space names them, from names in any mixture of cases."""
+        known = {op.name.casefold(): op.name for op in self.ops}
+        return tuple(self.op(known.get(str(name).casefold(), name)).name for name in names)
 
     def without(self, excluded: Iterable[str]) -> SearchSpace:
-        excluded = {self.op(name).name for name in excluded}
+        excluded = self.spelled(excluded)
         kept = tuple(op for op in self.ops if op.name not in excluded)
         return replace(self, ops=kept)
 
@@ -130,7 +139,10 @@ class SearchSpace:
     ) -> SearchSpace:
         """A space by name, with sub-policies of k operations, without the excluded ones."""
         if name not in SPACES:
-            raise ValueError(f"unknown space {quoted(name)}; the spaces are {', '.join(SPACES)}")
+            raise ValueError(
+                f"unknown space {quoted(name)}; the spaces are {', '.join(SPACES)}"
+                f"{did_you_mean(name, SPACES)}"
+            )
         one_by_one = replace(SPACES[name], ops_per_subpolicy=1)
         return replace(one_by_one.without(exclude), ops_per_subpolicy=ops_per_subpolicy)
 

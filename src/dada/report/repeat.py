@@ -16,8 +16,9 @@ from dada.config import (
     Base,
     SearchConfig,
 )
+from dada.data.sources import EMBEDDED
 from dada.models import BUILDERS
-from dada.policy.targets import EXPORT_TARGETS
+from dada.names import EXPORT_TARGETS
 from dada.recipes import RECIPES
 from dada.report.markup import Html, code_block, fill, join, section
 from dada.report.run_directory import RunDirectory, mapping
@@ -56,7 +57,7 @@ def data_argument(config: Mapping[str, Any]) -> str | None:
     if config.get("source"):
         return shell_word(config["source"])
     name = config.get("data")
-    if name is None or name == "digits":
+    if name is None or name in EMBEDDED:
         return name
     return shell_word(f"PATH/TO/{name}")
 
@@ -139,6 +140,41 @@ def search_command(
     return " ".join(words)
 
 
+def compare_commands(config: Mapping[str, Any], run: Path | str) -> list[str]:
+    """To compare the policy of a run with the free ones, as it was searched, and to show both."""
+    compared = shell_word(f"{run}-compared")
+    words = ["dada", "compare", data_argument(config) or "DATA"]
+    words += ["--policies", shell_word(f"{run},uniform,none"), "--seeds", "5"]
+    model = str(config.get("model"))
+    if any(re.fullmatch(pattern, model) for pattern in BUILDERS):
+        words += ["--model", shell_word(model)]
+    asked = asked_of(config)
+    sides = asked.get("image_size")
+    if isinstance(sides, list):  # the option takes one number
+        asked["image_size"] = min(sides)
+    for name in ("image_size", "pretrained", "weights", "freeze"):
+        if name in asked:
+            value = asked[name]
+            words += [ASKED[name]] if value is True else [ASKED[name], shell_word(value)]
+    words += _base_words(changed_settings(config).get("base"))
+    return [
+        " ".join([*words, "--out", compared]),
+        f"dada report {shell_word(run)} --comparison {compared}",
+    ]
+
+
+def _base_words(base: str | Base | None) -> list[str]:
+    """Options for what is done to every image besides a policy, as far as there are any."""
+    if base is None:
+        return []
+    if isinstance(base, str):
+        return ["--base", base]
+    words = ["--base", "none"]
+    words += ["--crop", str(base.crop)] if base.crop else []
+    words += ["--flip"] if base.flip else []
+    return words + (["--scale", f"{base.scale:g}"] if base.scale < 1 else [])
+
+
 def _search_call(
     config: Mapping[str, Any],
     changed: dict[str, Any],
@@ -149,7 +185,7 @@ def _search_call(
     resume: bool,
 ) -> str:
     data = config.get("source") or config.get("data")
-    given = data == "digits" or config.get("source")
+    given = data in EMBEDDED or config.get("source")
     lines = [
         f"{data!r}," if given else f"your_data,  # {comment_text(data)}",
         f"model={model!r},"

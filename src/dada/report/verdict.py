@@ -9,7 +9,7 @@ from typing import Any
 from dada.report.markup import Html, code_block, fill, join
 from dada.report.measured import even_rate, own_name
 from dada.report.plots import IntervalRow, interval_plot, points
-from dada.report.repeat import data_argument, search_command
+from dada.report.repeat import compare_commands, data_argument, search_command
 from dada.report.run_directory import RunDirectory, interval, mapping, number, sequence
 from dada.report.signal import signal_sentence, signal_word
 from dada.safe_text import shell_word
@@ -101,19 +101,12 @@ def _compared(compared: Mapping[str, Any]) -> Html:
 
 
 def _not_compared(run: RunDirectory) -> Html:
-    data = data_argument(run.config) or "DATA"
-    policies = shell_word(f"{run.path},uniform,trivialaugment,none")
-    own, compared = shell_word(run.path), shell_word(f"{run.path}-compared")
-    command = (
-        f"dada compare {data} --policies {policies} --seeds 5 --out {compared}\n"
-        f"dada report {own} --comparison {compared}"
-    )
     found = "The search found this policy; it" if run.path.is_dir() else "Here this policy"
     return fill(
         '<div class="verdict open"><p class="say">Not yet compared.</p><p>$words</p>$command</div>',
         words=f"{found} has not been compared with the free alternatives by training. Whether it "
         "beats drawing operations at random on your data is not known until you do so:",
-        command=code_block(command),
+        command=code_block("\n".join(compare_commands(run.config, run.path))),
     )
 
 

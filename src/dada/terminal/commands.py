@@ -4,26 +4,39 @@ from __future__ import annotations
 
 import sys
 import webbrowser
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 import dada
+from dada.names import LISTS
 from dada.renamed import new_flags
-from dada.terminal.errors import in_flags
-from dada.terminal.options import RunOptions, comma_separated, shares_options, split_names
+from dada.terminal import completion
+from dada.terminal.answers import Answer, OutputOptions, told
+from dada.terminal.errors import UsageMistake, in_flags, usage_in_words
+from dada.terminal.options import (
+    RunOptions,
+    comma_separated,
+    shares_options,
+    split_names,
+)
 from dada.terminal.streams import echo, encode_anything
 
 app = typer.Typer(
-    no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Learn an image augmentation policy for your data, look at it, and use it.",
 )
 
 PolicyName = Annotated[
-    str, typer.Argument(metavar="POLICY", help="A policy file, a run directory, or a name.")
+    str,
+    typer.Argument(
+        metavar="POLICY",
+        help="A policy file, a run directory, or a name.",
+        autocompletion=completion.policies,
+    ),
 ]
 Data = Annotated[str | None, typer.Argument(metavar="DATA", help="A folder, a file or a name.")]
 Force = Annotated[bool, typer.Option(help="Write over a file of that name.")]
@@ -45,7 +58,7 @@ def options(
     """Options of every command."""
 
 
-@app.command(epilog="Example: dada search photos/ --out runs/photos")
+@app.command(epilog="Example: dada search digits --out runs/digits")
 @shares_options
 def search(
     options: RunOptions,
@@ -78,9 +91,9 @@ def search(
     val_data: Annotated[
         str | None, typer.Option("--val", help="Validation data; default: half is split off.")
     ] = None,
-) -> None:
+) -> Answer:
     """Learn a policy for a data set (the built-in digits when none is named)."""
-    from dada.terminal.results import print_result
+    from dada.terminal.results import print_result, result_content
     from dada.terminal.run import Run
 
     with Run("search", data, options) as run:
@@ -101,16 +114,21 @@ def search(
             fixed_validation=fixed_validation,
             **run.arguments,
         )
-    print_result(result, run.console)
+    return Answer(
+        content=result_content(result), show=lambda console: print_result(result, console)
+    )
 
 
-@app.command(epilog="Example: dada train photos/ --policy runs/search-photos --model resnet50")
+@app.command(epilog="Example: dada train digits --policy trivialaugment --epochs 10")
 @shares_options
 def train(
     options: RunOptions,
     data: Data = None,
     policy: Annotated[
-        str, typer.Option(help="A policy file, a run directory, or a name.")
+        str,
+        typer.Option(
+            help="A policy file, a run directory, or a name.", autocompletion=completion.policies
+        ),
     ] = "none",
     optimizer: Annotated[str | None, typer.Option(help="sgd or adamw.")] = None,
     ema: Annotated[
@@ -119,9 +137,9 @@ def train(
     compile: Annotated[
         bool | None, typer.Option("--compile", help="torch.compile: slow to start, then faster.")
     ] = None,
-) -> None:
+) -> Answer:
     """Train a network under a policy, and score it on images it has not seen."""
-    from dada.terminal.results import print_trained
+    from dada.terminal.results import print_trained, trained_content
     from dada.terminal.run import Run
 
     with Run("train", data, options) as run:
@@ -134,25 +152,31 @@ def train(
             compile=compile,
             **run.arguments,
         )
-    print_trained(trained, run.console)
+    return Answer(
+        content=trained_content(trained), show=lambda console: print_trained(trained, console)
+    )
 
 
-@app.command(epilog="Example: dada compare photos/ --policies runs/photos,uniform,none --seeds 5")
+@app.command(epilog="Example: dada compare digits --policies uniform,none --epochs 10")
 @shares_options
 def compare(
     options: RunOptions,
     data: Data = None,
     policies: Annotated[
-        str, typer.Option(help="Files, run directories or names, with commas between.")
+        str,
+        typer.Option(
+            help="Files, run directories or names, with commas between.",
+            autocompletion=completion.policies,
+        ),
     ] = "uniform,trivialaugment,cutout,none",
     seeds: Annotated[int, typer.Option(help="Trainings of every policy.")] = 3,
     metric: Annotated[str, typer.Option(help="accuracy or balanced_accuracy.")] = "accuracy",
     at_once: Annotated[
         int | None, typer.Option(help="Trainings side by side; default: as many as fit.")
     ] = None,
-) -> None:
+) -> Answer:
     """Train with every policy and several seeds; say which is better, and by how much."""
-    from dada.terminal.results import print_comparison
+    from dada.terminal.results import comparison_content, print_comparison
     from dada.terminal.run import Run
 
     with Run("compare", data, options) as run:
@@ -164,14 +188,19 @@ def compare(
             at_once=at_once,
             **run.arguments,
         )
-    print_comparison(comparison, run.console, run.out)
-    if comparison.failed:
-        echo("dada: not all trainings ended; --resume tries those that failed again", error=True)
-        raise typer.Exit(2)
+    failed = bool(comparison.failed)
+    return Answer(
+        content=comparison_content(comparison),
+        show=lambda console: print_comparison(comparison, console, run.out),
+        problem="not all trainings ended; --resume tries those that failed again" if failed else "",
+        code=2 if failed else 0,
+    )
 
 
 @app.command(epilog="Example: dada show dada-cifar10 --image sheet.png")
+@shares_options
 def show(
+    options: OutputOptions,
     policy: PolicyName,
     image: Annotated[
         Path | None,
@@ -183,28 +212,31 @@ def show(
     data: Annotated[
         str | None, typer.Option(help="Images for the sheet; default: the run's own, else digits.")
     ] = None,
-) -> None:
+) -> Answer:
     """Print a policy in physical units; draw what it does."""
     from dada.report.contact_sheet import write_sheet
-    from dada.terminal.console import console
-    from dada.terminal.policy_table import print_policy
+    from dada.terminal.policy_table import policy_content, print_policy
 
     loaded = dada.Policy.load(policy)
-    print_policy(loaded, console())
     if image is None and data is not None:
         image = Path("policy.png")
-    if image is not None:
-        echo(f"wrote {write_sheet(loaded, image, data, run=policy)}")
+    sheet = None if image is None else write_sheet(loaded, image, data, run=policy)
+    return Answer(
+        content={**policy_content(loaded), "sheet": sheet},
+        show=lambda console: print_policy(loaded, console, sheet=sheet),
+    )
 
 
 @app.command(epilog="Example: dada apply dada-cifar10 photos augmented --copies 4")
+@shares_options
 def apply(
+    options: OutputOptions,
     policy: PolicyName,
     source: Annotated[Path, typer.Argument(metavar="IN", help="A folder of images, or one.")],
     target: Annotated[Path, typer.Argument(metavar="OUT", help="A new folder.")],
     copies: Annotated[int, typer.Option(help="Augmented versions of every image.")] = 1,
     seed: Annotated[int, typer.Option(help="Makes the run repeatable.")] = 0,
-) -> None:
+) -> Answer:
     """Write augmented copies of images; the originals stay as they are."""
     from dada.exchange.folder import apply_to_folder
 
@@ -214,46 +246,68 @@ def apply(
     for line in outcome.skipped:
         echo(f"skipped {line}", error=True)
     summary = f"wrote {outcome.written} files from {outcome.images} images to {target}"
-    echo(f"{summary}, skipped {len(outcome.skipped)}" if outcome.skipped else summary)
+    left_out = f", skipped {len(outcome.skipped)}" if outcome.skipped else ""
+    return told({"out": target, **asdict(outcome)}, f"{summary}{left_out}")
 
 
 @app.command(epilog="Example: dada export dada-cifar10 --to torchvision --out my_policy.py")
+@shares_options
 def export(
+    options: OutputOptions,
     policy: PolicyName,
     to: Annotated[
-        str, typer.Option(help="torchvision, timm, albumentations, kornia, dali or mmpretrain.")
+        str,
+        typer.Option(
+            help="torchvision, timm, albumentations, kornia, dali or mmpretrain.",
+            autocompletion=completion.export_targets,
+        ),
     ],
     out: Annotated[
         Path | None, typer.Option(help="The file; default policy_TARGET.py or .json.")
     ] = None,
     force: Force = False,
-) -> None:
+) -> Answer:
     """Write a policy as a file that runs in another library, without this package."""
     from dada.exchange.exports import export_file
 
-    echo(f"wrote {export_file(dada.Policy.load(policy), to, out, force=force)}")
+    file = export_file(dada.Policy.load(policy), to, out, force=force)
+    return told({"to": to, "out": file}, f"wrote {file}")
 
 
 @app.command("import", epilog="Example: dada import imagenet --from torchvision")
+@shares_options
 def import_(
+    options: OutputOptions,
     file: Annotated[str, typer.Argument(metavar="FILE", help="A JSON file, or a name of theirs.")],
-    source: Annotated[str, typer.Option("--from", help="torchvision, timm or albumentations.")],
+    source: Annotated[
+        str,
+        typer.Option(
+            "--from",
+            help="torchvision, timm or albumentations.",
+            autocompletion=completion.import_sources,
+        ),
+    ],
     out: Annotated[Path, typer.Option(help="The policy file.")] = Path("policy.json"),
     exclude: Annotated[str, typer.Option(help="Operations of theirs to leave out: A,B")] = "",
     force: Force = False,
-) -> None:
+) -> Answer:
     """Read a policy that was written for another library."""
     from dada.exchange.imports import import_file
 
     names = comma_separated(exclude) or ()
     policy = import_file(file, source, out, exclude=names, force=force)
-    for line in policy.provenance.get("approximations", ()):
+    approximations = policy.provenance.get("approximations", ())
+    for line in approximations:
         echo(f"approximated: {line}", error=True)
-    echo(f"wrote {out}: {len(policy.subpolicies)} sub-policies, space {policy.space}")
+    count = len(policy.subpolicies)
+    content = {"out": out, "subpolicies": count, "approximations": approximations}
+    return told(content, f"wrote {out}: {count} sub-policies, space {policy.space}")
 
 
 @app.command(epilog="Example: dada report runs/photos")
+@shares_options
 def report(
+    options: OutputOptions,
     run: Annotated[str, typer.Argument(metavar="RUN", help="A run directory, or a policy.")],
     comparison: Annotated[
         Path | None, typer.Option(help="The run directory of a dada compare of this policy.")
@@ -261,11 +315,12 @@ def report(
     data: Annotated[
         str | None, typer.Option(help="Images for the page of a policy; default: digits.")
     ] = None,
-) -> None:
+) -> Answer:
     """Write report.html: a page about a run, whole in one file. Of a policy: NAME.html."""
     from dada.report import write_report
 
-    echo(f"wrote {write_report(run, comparison, data=data)}")
+    page = write_report(run, comparison, data=data)
+    return told({"report": page}, f"wrote {page}")
 
 
 @app.command(epilog="Example: dada explore dada-cifar10 --data photos/")
@@ -275,7 +330,12 @@ def explore(
         str | None, typer.Option(help="Images to begin with; default: the run's own, else digits.")
     ] = None,
     against: Annotated[
-        str | None, typer.Option(metavar="POLICY", help="The policy beside it; default: itself.")
+        str | None,
+        typer.Option(
+            metavar="POLICY",
+            help="The policy beside it; default: itself.",
+            autocompletion=completion.policies,
+        ),
     ] = None,
     out: Annotated[Path, typer.Option(help="What Save writes; a number is added.")] = Path(
         "edited-policy.json"
@@ -295,15 +355,39 @@ def explore(
         server.serve_forever()
 
 
+@app.command("list", epilog="Example: dada list policies")
+@shares_options
+def list_(
+    options: OutputOptions,
+    kind: Annotated[
+        str,
+        typer.Argument(
+            metavar="|".join(LISTS),
+            help="What to list.",
+            autocompletion=completion.lists,
+        ),
+    ],
+) -> Answer:
+    """List what there is to choose from."""
+    from dada.terminal.listing import entries, print_entries
+
+    found = entries(kind)
+    return Answer(content={kind: found}, show=lambda console: print_entries(found, console))
+
+
 @app.command(epilog="Example: dada doctor")
-def doctor() -> None:
+@shares_options
+def doctor(options: OutputOptions) -> Answer:
     """Show what this machine has, what is missing and how to install it."""
-    from dada.terminal.console import console
     from dada.terminal.doctor import examine, print_findings, usable
 
     findings = examine()
-    print_findings(findings, console())
-    raise typer.Exit(0 if usable(findings) else 1)
+    good = usable(findings)
+    return Answer(
+        content={"usable": good, "findings": findings},
+        show=lambda console: print_findings(findings, console),
+        code=0 if good else 1,
+    )
 
 
 def main() -> None:
@@ -313,7 +397,11 @@ def main() -> None:
     arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
     arguments = new_flags(arguments, lambda line: echo(f"dada: {line}", error=True))
     try:
-        app(arguments)
+        code = app(arguments or ["--help"], standalone_mode=False)
+        sys.exit(code if isinstance(code, int) else 0)
+    except UsageMistake as mistake:
+        echo(f"dada: {usage_in_words(mistake)}", error=True)
+        sys.exit(2)
     except MemoryError:
         if "--debug" in sys.argv:
             raise

@@ -9,11 +9,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
 import typer
 
+# All that typer finds wrong in a line; it has no public name there.
+UsageMistake: type[Exception] = typer.BadParameter.__mro__[1]
 PARAMETER = re.compile(r"`([a-z][a-z0-9_]*)(?:=([^`]+))?`")
 QUOTES = "\"'"
+REWORDED = (
+    (r" \(Possible options: (.*)\)$", r"; did you mean \1?"),
+    (r"\. Did you mean (.*)\?$", r"; did you mean \1?"),
+    (r"^Invalid value for '([^']*)': ", r"\1: "),
+    (r"Input should be a valid (\w+).*", r"should be a valid \1"),
+)
 
 
 def in_flags(message: str, app: typer.Typer, arguments: Sequence[str]) -> str:
@@ -43,3 +52,13 @@ def in_flags(message: str, app: typer.Typer, arguments: Sequence[str]) -> str:
         return option if value in (None, "True") else f"{option} {value.strip(QUOTES)}"
 
     return PARAMETER.sub(flag, message)
+
+
+def usage_in_words(mistake: Any) -> str:
+    """An option, an argument or a command that typer did not understand, in one line."""
+    words = mistake.format_message().rstrip(".")
+    for theirs, ours in REWORDED:
+        words = re.sub(theirs, ours, words)
+    context = mistake.ctx
+    command = f"dada {context.info_name}" if context and context.parent else "dada"
+    return f"{words[:1].lower()}{words[1:]}; see {command} --help"

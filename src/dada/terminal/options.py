@@ -1,4 +1,4 @@
-"""The options that search, train and compare share, each written once."""
+"""The options that commands share, each written once."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from dada.safe_text import quoted
+from dada.terminal import completion
+from dada.terminal.answers import Answer, OutputOptions, deliver
 
 PANEL = "Shared by search, train and compare"
 
@@ -38,10 +40,13 @@ def _option(help: str, **details: Any) -> Any:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunOptions:
-    """A field is an option; `shares_options` gives all of them to a command."""
+class RunOptions(OutputOptions):
+    """Of search, train and compare."""
 
-    model: Annotated[str | None, _option("A network by name, or module:factory.")] = None
+    model: Annotated[
+        str | None,
+        _option("A network by name, or module:factory.", autocompletion=completion.models),
+    ] = None
     pretrained: Annotated[
         bool, _option("Start from published weights of a timm: or torchvision: network.")
     ] = False
@@ -81,9 +86,12 @@ class RunOptions:
     track: Annotated[str, _option("Also log to tensorboard, wandb, mlflow.")] = ""
 
 
-def shares_options(command: Callable[..., None]) -> Callable[..., None]:
-    """A command that takes `options: RunOptions`, as one that has an option for each of them."""
-    types = get_type_hints(RunOptions, include_extras=True)
+def shares_options(command: Callable[..., Answer]) -> Callable[..., None]:
+    """A command that takes `options: RunOptions` or `OutputOptions`, as one that has an option
+    for each field of it, and whose answer is delivered as these say."""
+    signature = inspect.signature(command, eval_str=True)
+    kind: type[OutputOptions] = signature.parameters["options"].annotation
+    types = get_type_hints(kind, include_extras=True)
     shared = [
         inspect.Parameter(
             field.name,
@@ -91,17 +99,20 @@ def shares_options(command: Callable[..., None]) -> Callable[..., None]:
             default=field.default,
             annotation=types[field.name],
         )
-        for field in fields(RunOptions)
+        # Those that are its own come first, in the help too.
+        for field in sorted(fields(kind), key=lambda field: field in fields(OutputOptions))
     ]
-    signature = inspect.signature(command, eval_str=True)
     own = [each for each in signature.parameters.values() if each.name != "options"]
 
     def with_options(**given: Any) -> None:
-        options = RunOptions(**{each.name: given.pop(each.name) for each in shared})
-        command(**given, options=options)
+        options = kind(**{each.name: given.pop(each.name) for each in shared})
+        deliver(command.__name__.rstrip("_"), options, lambda: command(**given, options=options))
 
     # What typer reads to make the options and the help.
     with_options.__name__, with_options.__doc__ = command.__name__, command.__doc__
-    with_options.__signature__ = signature.replace(parameters=[*own, *shared])  # type: ignore[attr-defined]
-    with_options.__annotations__ = {each.name: each.annotation for each in [*own, *shared]}
+    parameters = [*own, *shared]
+    with_options.__signature__ = signature.replace(  # type: ignore[attr-defined]
+        parameters=parameters, return_annotation=None
+    )
+    with_options.__annotations__ = {each.name: each.annotation for each in parameters}
     return with_options

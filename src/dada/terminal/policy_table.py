@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+from typing import Any
+
 from rich import box
 from rich.console import Console
 from rich.table import Table
@@ -20,16 +24,30 @@ def bar(share: float, width: int = BAR_WIDTH) -> str:
     return "━" * filled + "·" * (width - filled)
 
 
-def print_policy(policy: Policy, console: Console, rows: int = MOST_ROWS) -> None:
-    """Rich where a person looks; plain lines where a program reads."""
-    if not console.is_terminal:
-        console.print(policy.describe(), soft_wrap=True, markup=False, highlight=False)
-        return
+def policy_content(policy: Policy) -> dict[str, Any]:
+    """For programs: the file's fields, and how often each operation is done."""
+    return {**json.loads(policy.to_json()), "op_probabilities": policy.op_probabilities()}
+
+
+def print_policy(
+    policy: Policy, console: Console, rows: int = MOST_ROWS, *, sheet: Path | None = None
+) -> None:
+    """The likeliest sub-policies first, then how often each operation is done in all."""
+    _print_tables(policy, console, rows)
+    if sheet is not None:
+        console.print(f"wrote {sheet}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _print_tables(policy: Policy, console: Console, rows: int) -> None:
     if not policy.subpolicies:
         console.print("no augmentation")
         return
     name = printable(policy.provenance.get("name", "policy"))
-    table = Table(title=Text(name, style="bold"), title_justify="left", box=box.SIMPLE_HEAD)
+    count = len(policy.subpolicies)
+    kind = "sub-policy" if count == 1 else "sub-policies"
+    how = f"{count} {kind}, one drawn for every image ({policy.sampling}; space {policy.space})"
+    console.print(Text.assemble((name, "bold"), f": {how}"))
+    table = Table(box=box.SIMPLE_HEAD)
     table.add_column("drawn", justify="right", style="dim")
     table.add_column("what is done to the image", overflow="fold")
     table.add_column("with probability", no_wrap=True)

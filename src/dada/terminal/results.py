@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from dada import Comparison, Policy, Result, Trained
+from dada.report.repeat import compare_commands
 from dada.report.signal import signal_sentence
+from dada.runlog import read_toml
 from dada.safe_text import shell_word
-from dada.terminal.policy_table import bar
+from dada.terminal.policy_table import bar, policy_content
 
 SHOWN = 10  # sub-policies in the closing table of a search
 WORST = 5  # classes in a training's
 
 
 def _say(line: str, console: Console, style: str | None = None) -> None:
-    console.print(line, highlight=False, markup=False, style=style)
+    # Lines are left to the terminal to break: a command that is copied should be whole.
+    console.print(line, highlight=False, markup=False, style=style, soft_wrap=True)
 
 
 def _print_files(out: Path | None, files: dict[str, str], console: Console) -> None:
@@ -59,7 +65,12 @@ def print_result(result: Result, console: Console) -> None:
     }
     _print_files(result.out, files, console)
     picture = result.out / "policy.png"
-    _say(f"next:  dada show {shell_word(result.out)} --image {shell_word(picture)}", console)
+    config = read_toml(result.out / "config.toml")
+    commands = [f"dada show {shell_word(result.out)} --image {shell_word(picture)}"]
+    if verification is None:
+        commands += compare_commands(config, result.out)
+    for i, command in enumerate(commands):
+        _say(f"{'       ' if i else 'next:  '}{command}", console)
 
 
 def _looked_ahead(policy: Policy) -> str:
@@ -96,6 +107,25 @@ def _best_subpolicies(policy: Policy) -> Table:
             "\n".join(f"{step.probability:.2f}" for step in subpolicy.ops),
         )
     return table
+
+
+def result_content(result: Result) -> dict[str, Any]:
+    """For programs: what a search found, and how sure it is."""
+    about = result.policy.provenance
+    known = {name: about.get(name) for name in ("signal", "verification", "lookahead")}
+    policy = {"policy": policy_content(result.policy)}
+    return {"out": result.out, "seconds": round(result.seconds, 2), **known, **policy}
+
+
+def trained_content(trained: Trained) -> dict[str, Any]:
+    """For programs: the scores of a training."""
+    speed = {"seconds": trained.seconds, "images_per_second": trained.images_per_second}
+    return {"out": trained.out, "classes": trained.classes, **asdict(trained.scores), **speed}
+
+
+def comparison_content(comparison: Comparison) -> dict[str, Any]:
+    """For programs: comparison.json, and where it lies."""
+    return {"out": comparison.out, **json.loads(comparison.to_json())}
 
 
 def print_trained(trained: Trained, console: Console) -> None:

@@ -7,10 +7,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from dada.api.bars import Bars
+from dada.api.progress import PROGRESS, Callbacks, CompareProgress
 from dada.terminal import signals
 from dada.terminal.console import console
 from dada.terminal.options import RunOptions
-from dada.terminal.progress import PROGRESS
 from dada.terminal.tracking import tracker
 
 
@@ -19,14 +20,17 @@ class Run:
 
     def __init__(self, command: str, data: str | None, options: RunOptions) -> None:
         self.options = options
-        name = Path(data or "digits").name.replace(":", "-")
+        self.data = data or "digits"
+        name = Path(self.data).name.replace(":", "-")
         self.out = options.out or Path("runs") / f"{command}-{name}"
-        self.console = console()
-        self.progress = PROGRESS[command](self.console, self.out)
+        self.bars = Bars(console())
+        self.progress = PROGRESS[command](self.bars)
+        if isinstance(self.progress, CompareProgress):
+            self.progress.out = self.out
         # Under torchrun only the first process speaks, to services as to people.
         first = os.environ.get("RANK", "0") == "0"
         self.tracker = tracker(options.track if first else "", self.out)
-        signals.watch(self.out, self.progress.bars.stop, self.tracker.close)
+        signals.watch(self.out, self.bars.stop, self.tracker.close)
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -35,13 +39,22 @@ class Run:
         A comparison has `seeds` of its own, so `seed` is left to the command.
         """
         options = asdict(self.options)
-        for own in ("seed", "track"):
+        for own in ("seed", "track", "quiet", "json"):
             del options[own]
-        return options | {"out": self.out} | self.progress.callbacks(self.tracker)
+        return options | {"out": self.out} | self._callbacks()
+
+    def _callbacks(self) -> Callbacks:
+        """Those of the progress; epochs and trainings that have ended are tracked as well."""
+        callbacks, track = self.progress.callbacks(), self.tracker
+        for name, after in (("on_epoch", track.after), ("on_trial", track.after_trial)):
+            if name in callbacks:
+                callbacks[name] = after(callbacks[name])  # type: ignore[operator]
+        return callbacks
 
     def __enter__(self) -> Run:
+        self.bars.wait(f"reading {self.data}")
         return self
 
     def __exit__(self, *problem: object) -> None:
-        self.progress.stop()
+        self.progress.__exit__(*problem)
         self.tracker.close()

@@ -19,7 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from dada import safe_json
+from dada.names import did_you_mean
 from dada.runlog import read_toml, write_text
+from dada.safe_text import quoted
 from dada.trials.runners import Trial
 
 OnEpoch = Callable[[dict[str, Any], int], None]
@@ -189,7 +191,10 @@ def tracker(
     chosen = tuple(dict.fromkeys(filter(None, (name.strip() for name in listed))))
     for name in chosen:
         if name not in SERVICES:
-            raise ValueError(f"no tracking with {name!r}; use {', '.join(SERVICES)}")
+            raise ValueError(
+                f"no tracking with {quoted(name)}; use {', '.join(SERVICES)}"
+                f"{did_you_mean(name, SERVICES)}"
+            )
         if find_spec(name) is None:
             raise ValueError(f"tracking with {name} needs a package: pip install {name}")
     return Tracker(chosen, Path(run_dir), config)

@@ -14,9 +14,9 @@ import pickle
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any
@@ -59,6 +59,18 @@ class Trial:
         return f"{self.name}, seed {self.seed}"
 
 
+OnTrialEpoch = Callable[[Trial, int, int], None]
+"""Is told of every epoch of every training, and how many it has."""
+
+
+@dataclass(frozen=True)
+class EpochEnded:
+    """What a process says of its training before it ends."""
+
+    epoch: int
+    epochs: int
+
+
 @dataclass(frozen=True, kw_only=True)
 class Setting:
     """What all trials share."""
@@ -68,6 +80,7 @@ class Setting:
     device: torch.device
     weights: models.Weights | None = None  # trained ones to start from
     graph: bool = True  # record the steps as CUDA graphs
+    on_epoch: OnTrialEpoch | None = None
 
     def network(self, seed: int) -> nn.Module:
         shape = self.split.num_classes, self.split.channels, self.split.image_size
@@ -81,6 +94,7 @@ class Setting:
         return self.split.decoded_bytes
 
     def job(self, trial: Trial) -> Job:
+        told = self.on_epoch
         return Job(
             split=self.split_for(trial),
             model=self.network(trial.seed),
@@ -89,6 +103,7 @@ class Setting:
             seed=trial.seed,
             device=self.device,
             graph=self.graph,
+            on_epoch=told and (lambda metrics, epochs: told(trial, metrics["epoch"], epochs)),
         )
 
 
@@ -193,7 +208,12 @@ def in_processes(
                 trial, worker = running[ended]
                 mistake: Exception | None = None
                 try:
-                    scores, mistake = ended.recv()
+                    said = ended.recv()
+                    if isinstance(said, EpochEnded):
+                        if setting.on_epoch is not None:
+                            setting.on_epoch(trial, said.epoch, said.epochs)
+                        continue
+                    scores, mistake = said
                 except (EOFError, ConnectionError):
                     ended.close()
                     scores = TrialDiedError(f"{trial}: {DIED}")
@@ -218,7 +238,7 @@ def _worker(setting: Setting) -> tuple[Connection, BaseProcess]:
         worker.start()
     theirs.close()  # so that a worker's death ends the connection
     with suppress(ConnectionError):
-        ours.send(setting)
+        ours.send(replace(setting, on_epoch=None))  # which stays here, and is told by the worker
     return ours, worker
 
 
@@ -233,7 +253,9 @@ def _work(connection: Connection) -> None:
     threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(1)
     with suppress(EOFError, ConnectionError):
-        setting: Setting = connection.recv()
+        setting: Setting = replace(
+            connection.recv(), on_epoch=lambda _, *epochs: connection.send(EpochEnded(*epochs))
+        )
         while True:
             trial: Trial = connection.recv()
             try:
@@ -293,7 +315,7 @@ def _can_travel(setting: Setting, trials: Sequence[Trial], at_once: int) -> bool
     ):
         return False
     try:
-        pickle.dumps(setting)
+        pickle.dumps(replace(setting, on_epoch=None))
     except Exception:  # whatever a stranger's object raises when it cannot be pickled
         return False
     return True

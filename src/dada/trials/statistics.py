@@ -71,6 +71,21 @@ def interval(
     return middle - half, middle + half
 
 
+DISAGREEMENT = 0.1  # share of images on which two trainings usually differ; from 0.02 to 0.3
+
+
+def smallest_visible(images: int, seeds: int) -> float | None:
+    """The difference in points below which an interval will hardly leave out zero.
+
+    Two trainings that differ on a share q of n images have scores that differ by chance with a
+    deviation of sqrt(q / n); the interval of a mean over the seeds is as wide as above.
+    """
+    if seeds < 2:
+        return None
+    quantile = student_quantile(0.5 + CONFIDENCE / 2, seeds - 1)
+    return 100 * max(1 / images, quantile * math.sqrt(DISAGREEMENT / images / seeds))
+
+
 def difference(
     scores: Mapping[str, Sequence[float]],
     policy: str,

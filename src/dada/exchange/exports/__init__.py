@@ -8,9 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from dada.exchange.exports.physical_policy import PhysicalPolicy, in_physical_units
+from dada.names import EXPORT_TARGETS, did_you_mean
 from dada.policy import Policy
-from dada.policy.targets import EXPORT_TARGETS
 from dada.runlog import write_text
+from dada.safe_text import quoted
 
 # A library's module here has its name, and a `write`: the policy in physical units -> the file.
 TARGETS: dict[str, Callable[[PhysicalPolicy], str]] = {
@@ -22,7 +23,10 @@ SUFFIXES = {"albumentations": ".json"}  # all others are Python
 def export(policy: Policy, target: str) -> str:
     """The text of a file that applies the policy in that library; same policy, same bytes."""
     if target not in TARGETS:
-        raise ValueError(f"no export to {target!r}; the targets are {', '.join(TARGETS)}")
+        raise ValueError(
+            f"no export to {quoted(target)}; the targets are {', '.join(TARGETS)}"
+            f"{did_you_mean(target, TARGETS)}"
+        )
     return TARGETS[target](in_physical_units(policy, target))
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 
 from dada.exchange.imports import albumentations, timm, torchvision
+from dada.names import did_you_mean
 from dada.policy import Policy
 from dada.safe_text import printable, quoted
 
@@ -25,7 +26,10 @@ def import_policy(file: str, source: str, *, exclude: Collection[str] = ()) -> P
     it cannot express is refused by name. `exclude` names operations of the library to leave out.
     """
     if source not in READERS:
-        raise ValueError(f"no import from {quoted(source)}; the sources are {', '.join(READERS)}")
+        raise ValueError(
+            f"no import from {quoted(source)}; the sources are {', '.join(READERS)}"
+            f"{did_you_mean(source, READERS)}"
+        )
     try:
         return READERS[source](file, exclude)
     except (ArithmeticError, LookupError, TypeError, AttributeError, RecursionError) as error:

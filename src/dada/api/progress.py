@@ -1,0 +1,227 @@
+"""What is told while a search, a training or a comparison runs, and to whom.
+
+`SearchProgress`, `TrainProgress` and `CompareProgress` turn callbacks into words; a teller passes
+them on: `Log` (tellers.py) to Python's logging, `Bars` (bars.py) to a person.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
+
+from dada.api.tellers import Log, Teller
+from dada.comparison.plan import FEW_SEEDS, LONG, Plan
+from dada.config import SearchConfig, TrainConfig
+from dada.data import Split
+from dada.report.verdict import duration
+from dada.trials.runners import Trial
+
+Callbacks = dict[str, Callable[..., None]]
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class RunProgress:
+    """What search, train and compare have in common; `with` stops the teller however it ends."""
+
+    def __init__(self, teller: Teller) -> None:
+        self.teller = teller
+        self.begun_at: dict[str, float] = {}
+
+    def callbacks(self) -> Callbacks:
+        """Arguments of the function that runs: what to call, and when it is called."""
+        raise NotImplementedError
+
+    def begin(self, split: Split, command: str, settings: str) -> None:
+        lines = [("data", split.summary()), *(("note", note) for note in split.notes)]
+        for title, line in (*lines, (command, settings)):
+            self.teller.say(f"{title:{max(6, len(command))}}  {line}")
+        self.teller.begin()
+
+    def count(
+        self, doing: str, done: float, total: int, numbers: str = "", *, ended: bool = True
+    ) -> None:
+        """The time left is that of what was done since the first call, at the same pace."""
+        now = time.monotonic()
+        first = self.begun_at.setdefault(doing, now)
+        left = None if now == first else (now - first) * (total - done) / max(done, 1e-9)
+        self.teller.advance(doing, done, total, numbers, left, ended=ended)
+
+    def __enter__(self) -> RunProgress:
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        self.teller.stop()
+
+
+class EpochProgress(RunProgress):
+    """The epochs of one training."""
+
+    doing = ""
+
+    def start(self, split: Split, config: Any, model: str) -> None:
+        raise NotImplementedError
+
+    def numbers(self, metrics: Mapping[str, Any]) -> str:
+        raise NotImplementedError
+
+    def callbacks(self) -> Callbacks:
+        return {"on_start": self.start, "on_epoch": self.epoch, "on_note": self.teller.note}
+
+    def epoch(self, metrics: Mapping[str, Any], epochs: int) -> None:
+        self.begun_at.setdefault(self.doing, time.monotonic() - metrics["seconds"])
+        self.count(self.doing, metrics["epoch"], epochs, self.numbers(metrics), ended=False)
+
+
+class SearchProgress(EpochProgress):
+    """Loss, accuracy, entropy of the policy and how much it changed; then the other phases."""
+
+    doing = "searching, epoch"
+
+    def start(self, split: Split, config: SearchConfig, model: str) -> None:
+        settings = f"{model}; preset {config.preset}, estimator {config.estimator}"
+        self.begin(split, "search", settings)
+
+    def numbers(self, metrics: Mapping[str, Any]) -> str:
+        return (
+            f"loss {metrics['loss']:.3f}  val accuracy {metrics['val_accuracy']:.3f}  "
+            f"entropy {metrics['entropy']:.2f}  change {metrics['change']:.3f}"
+        )
+
+    def epoch(self, metrics: Mapping[str, Any], epochs: int) -> None:
+        super().epoch(metrics, epochs)
+        if metrics["epoch"] == epochs:  # the next phase begins
+            self.begun_at["looking ahead"] = time.monotonic()
+
+    def callbacks(self) -> Callbacks:
+        own: Callbacks = {"on_lookahead": self.lookahead, "on_training": self.training}
+        return super().callbacks() | own
+
+    def lookahead(self, done: int, total: int) -> None:
+        """A run of looking ahead has ended."""
+        self.count("looking ahead", done, total)
+        if done == total:
+            self.begun_at["verifying"] = time.monotonic()
+
+    def training(self, name: str, score: float, done: int, total: int) -> None:
+        """A training of the verification has ended; `score` is its accuracy in percent."""
+        self.count("verifying", done, total, f"{name} {score:.1f}%")
+
+
+class TrainProgress(EpochProgress):
+    """The training loss."""
+
+    doing = "training, epoch"
+
+    def start(self, split: Split, config: TrainConfig, model: str) -> None:
+        self.begin(split, "train", f"{model}; batches of {config.batch_size}")
+
+    def numbers(self, metrics: Mapping[str, Any]) -> str:
+        return f"loss {metrics['loss']:.3f}"
+
+
+class CompareProgress(RunProgress):
+    """The trainings that have ended, and how far the others are."""
+
+    total = 0
+    out: Any = None  # the run directory, where there is one
+
+    def callbacks(self) -> Callbacks:
+        return {
+            "on_start": self.start,
+            "on_plan": self.plan,
+            "on_trial": self.trial,
+            "on_trial_epoch": self.epoch,
+            "on_note": self.teller.note,
+        }
+
+    def start(self, split: Split, model: str, total: int) -> None:
+        self.total, self.done, self.before = total, 0, 0
+        self.running: dict[str, float] = {}  # trainings that have begun -> the share that is done
+        self.started = time.monotonic()
+        self.begin(split, "compare", f"{model}; {total} trainings")
+
+    def plan(self, plan: Plan) -> None:
+        words = f"{plan.epochs} epochs each, about {duration(plan.seconds)} in all (counted, "
+        words += "not measured)"
+        if plan.seconds > LONG and plan.seeds > FEW_SEEDS:
+            words += f"; {FEW_SEEDS} seeds take {duration(plan.seconds_with(FEW_SEEDS))}"
+        elif plan.seconds > LONG:
+            words += f"; {plan.epochs // 2} epochs take half of it"
+        self.teller.say(f"plan     {words}")
+        if plan.visible is not None and plan.hopeless:
+            self.teller.note(
+                f"{plan.images:,} images to judge on and {plan.seeds} seeds will hardly show a "
+                f"difference under {plan.visible:.0f} points; more test images or seeds would"
+            )
+
+    def epoch(self, trial: Trial, epoch: int, epochs: int) -> None:
+        self.running[str(trial)] = epoch / epochs
+        self._tell(f"{trial}, epoch {epoch}/{epochs}", ended=False)
+
+    def trial(self, trial: Trial, scores: dict[str, Any]) -> None:
+        if self.running.pop(str(trial), None) is None:
+            self.before += 1  # read from an earlier session, or too short to be followed
+        self.done += 1
+        last = f"{trial}: {scores['accuracy']:.2%} in {scores['seconds']:.0f} s"
+        self._tell(last, ended=True)
+
+    def _tell(self, numbers: str, *, ended: bool) -> None:
+        done = self.done + sum(self.running.values())
+        share = (done - self.before) / max(1, self.total - self.before)
+        passed = time.monotonic() - self.started
+        left = passed * (1 - share) / share if share > 0 else None
+        self.teller.advance("training", done, self.total, numbers, left, ended=ended)
+
+    def __exit__(self, *problem: object) -> None:
+        super().__exit__(*problem)
+        if self.out is not None and 0 < self.done < self.total:
+            self.teller.say(
+                f"stopped after {self.done} of {self.total} trainings; the same command with "
+                f"--resume continues from {self.out}"
+            )
+
+    done = before = 0
+
+
+PROGRESS: dict[str, type[RunProgress]] = {
+    "search": SearchProgress,
+    "train": TrainProgress,
+    "compare": CompareProgress,
+}
+
+
+def followed(function: Callable[P, R]) -> Callable[P, R]:
+    """search, train or compare, which tells of its progress: with `progress=True` in bars, else to
+    the log. Callbacks that the caller gave are called beside bars, and in place of the log."""
+
+    @wraps(function)
+    def with_progress(*arguments: P.args, **given: P.kwargs) -> R:
+        teller: Teller = Log()
+        shown = bool(given.get("progress"))
+        if shown:
+            from dada.api.bars import Bars
+
+            teller = Bars()
+        with PROGRESS[function.__name__](teller) as progress:
+            for name, ours in progress.callbacks().items():
+                theirs = given.get(name)
+                if theirs is None:
+                    given[name] = ours
+                elif shown:
+                    given[name] = _both(ours, theirs)  # type: ignore[arg-type]
+            return function(*arguments, **given)
+
+    return with_progress
+
+
+def _both(ours: Callable[..., None], theirs: Callable[..., None]) -> Callable[..., None]:
+    """One callback that calls two."""
+
+    def call(*arguments: Any) -> None:
+        ours(*arguments)
+        theirs(*arguments)
+
+    return call
