@@ -174,11 +174,11 @@ MISTAKES = {
     "twice": ({"policies": ["none", "none"]}, "policy 'none' is named twice"),
     "the same": (
         {"policies": ["randaugment", "randaugment:1,0.5"]},
-        "'randaugment' and 'randaugment:1,0.5' do the same to these images; drop one",
+        "'randaugment' and 'randaugment:1,0.5' do the same to these images; add one",
     ),
     "settles to the same": (
         {"policies": ["autoaugment:cifar10", "autoaugment"]},
-        "'autoaugment:cifar10' and 'autoaugment:cifar10' do the same",
+        "'autoaugment:cifar10' and 'autoaugment' do the same",
     ),
     "no seeds": ({"seeds": 0}, "there should be one seed or more, got none"),
     "negative seeds": ({"seeds": -2}, "there should be one seed or more, got none"),
@@ -550,3 +550,19 @@ def test_the_example_runs_on_a_folder(tmp_path, monkeypatch, capsys):
     assert "often done:" in out and " over 2 seeds" in out
     assert Policy.load("runs/from-scratch/search").subpolicies
     assert Comparison.load("runs/from-scratch/compare").seeds == (0, 1)
+
+
+def test_a_policy_that_is_another_is_trained_once(tmp_path):
+    """As where a search returns `uniform`; the free one keeps its name, and a line says so."""
+    (tmp_path / "policy.json").write_text(Policy.load("uniform").to_json())
+    notes: list[str] = []
+    done = dada.compare(
+        "digits",
+        [tmp_path, "uniform", "none"],
+        seeds=1,
+        epochs=1,
+        device="cpu",
+        on_note=notes.append,
+    )
+    assert [row.name for row in done.policies] == ["uniform", "none"]
+    assert any("does the same to these images as uniform: trained once" in note for note in notes)

@@ -117,7 +117,7 @@ def compare(
         graph=graph,
         on_epoch=on_trial_epoch,
     )
-    trials = trials_of(named, config, numbers, split)
+    trials = trials_of(named, config, numbers, split, asked.tell)
     if auto:
         job = setting.job(trials[0])
         config = with_room(

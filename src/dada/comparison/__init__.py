@@ -209,19 +209,32 @@ def named_policies(policies: Sequence[PolicyLike]) -> dict[str, Policy]:
 
 
 def trials_of(
-    named: Mapping[str, Policy], config: TrainConfig, seeds: Sequence[int], split: Split
+    named: Mapping[str, Policy],
+    config: TrainConfig,
+    seeds: Sequence[int],
+    split: Split,
+    tell: Callable[[str], None] = lambda line: None,
 ) -> list[Trial]:
-    """Every policy with every seed; each has what is done to all images besides as its own."""
+    """Every policy with every seed; each has what is done to all images besides as its own.
+
+    Of two that do the same, as where a search returned `uniform`, the free one is trained, and
+    `tell` is given a line.
+    """
     settled: dict[str, tuple[Policy, TrainConfig]] = {}
-    for given, policy in named.items():
+    for given, policy in sorted(named.items(), key=lambda item: not baselines.is_free(item[0])):
         name = baselines.name_for_data(given, split.name, split.image_size)
         if name != given:
             policy = Policy.load(name)
         base = baselines.base_for(name, config.base, split.image_size)
-        for other, (same_policy, same_config) in settled.items():
-            if (policy, base) == (same_policy, same_config.base):
-                raise ValueError(f"{other!r} and {name!r} do the same to these images; drop one")
-        settled[name] = (policy, replace(config, base=base))
+        same = [k for k, held in settled.items() if held == (policy, replace(config, base=base))]
+        if same:
+            tell(f"{quoted(name)} does the same to these images as {same[0]}: trained once")
+        else:
+            settled[name] = (policy, replace(config, base=base))
+    if len(settled) < 2:
+        raise ValueError(f"{' and '.join(map(quoted, named))} do the same to these images; add one")
+    order = [baselines.name_for_data(given, split.name, split.image_size) for given in named]
+    settled = {name: settled[name] for name in order if name in settled}
     return [
         Trial(name=name, policy=policy, config=own, seed=seed)
         for seed in seeds

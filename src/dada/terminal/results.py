@@ -49,11 +49,9 @@ def print_result(result: Result, console: Console) -> None:
         _say(_looked_ahead(policy), console)
     if (signal := signal_sentence(policy)) is not None:
         _say(signal, console)
-    said = "Not yet compared with the free policies: --verify-budget or dada compare does that."
+    said = "Not yet compared with the free policies: dada verify or dada compare does that."
     if verification is not None:
-        verdict = str(verification["verdict"])
-        measured = verification["interval"] is not None
-        said = f"Verified: {verdict}" if measured else f"{verdict[:1].upper()}{verdict[1:]}"
+        said = _verified(policy)
     _say(f"found in {result.seconds:.0f} s. {said}", console)
     if result.out is None:
         return
@@ -71,6 +69,21 @@ def print_result(result: Result, console: Console) -> None:
         commands += compare_commands(config, result.out)
     for i, command in enumerate(commands):
         _say(f"{'       ' if i else 'next:  '}{command}", console)
+
+
+def _verified(policy: Policy) -> str:
+    verification = policy.provenance["verification"]
+    verdict = str(verification["verdict"])
+    measured = verification["interval"] is not None
+    return f"Verified: {verdict}" if measured else f"{verdict[:1].upper()}{verdict[1:]}"
+
+
+def print_verified(result: Result, console: Console) -> None:
+    """What a verification found of a search that had ended before."""
+    _say(f"{_verified(result.policy)}.", console)
+    if result.out is not None:
+        files = {"report.html": "a page to look at", "policy.json": "the policy to use"}
+        _print_files(result.out, files, console)
 
 
 def _looked_ahead(policy: Policy) -> str:
