@@ -21,6 +21,7 @@ from typing import Any
 import torch
 
 import dada
+from dada.config import VerifyConfig
 from dada.data import load, reduce
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
@@ -32,7 +33,8 @@ def one_search(images: torch.Tensor, labels_N: torch.Tensor, seed: int, budget: 
     generator = torch.Generator().manual_seed(seed)
     shuffled_N = labels_N[torch.randperm(len(labels_N), generator=generator)]
     begun = time.perf_counter()
-    policy = dada.search((images, shuffled_N), seed=seed, verify_budget=budget).policy
+    verify = VerifyConfig(seconds=budget, judged_data=("digits",))
+    policy = dada.search((images, shuffled_N), seed=seed, verify=verify).policy
     facts = policy.provenance["verification"]
     low, high = facts["interval"]
     ahead = policy.provenance["lookahead"]
@@ -45,6 +47,8 @@ def one_search(images: torch.Tensor, labels_N: torch.Tensor, seed: int, budget: 
         "pairs": facts["seeds"],
         "largest_score": max(map(abs, ahead["score"].values())) if ahead else None,
         "verdict": facts["verdict"],
+        "signal": policy.provenance["signal"]["word"],
+        "chosen": facts["chosen"],
         "seconds": time.perf_counter() - begun,
     }
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from measure import result_of
+from photo_tables import seconds_of_searches
 
 NUMBER = re.compile(r"<!-- number: (.*?) -->(.*?)<!-- /number -->", re.DOTALL)
 
@@ -88,6 +89,7 @@ NUMBERS: dict[str, Callable[..., str]] = {
     "n": lambda data, policy: str(judged(data, policy)["n"]),
     "fidelity": _fidelity,
     "claims": _claims,
+    "seconds: fine-tuning search": seconds_of_searches,
     "off published": _off_published,
     "error of a cost": _error_of_cost,
     "times as fast": _times_as_fast,

@@ -18,6 +18,7 @@ from estimator_tables import ESTIMATORS
 from measure import markdown, result_of
 from numbers_in_text import with_numbers
 from paper_tables import PAPER
+from photo_tables import PHOTOGRAPHS
 from reliability_table import RELIABILITY
 from study_tables import LOG, STUDY
 
@@ -170,6 +171,7 @@ TABLES: dict[str, dict[str, Callable[[], str]]] = {
     },
     "docs/estimators.md": ESTIMATORS,
     "docs/paper.md": PAPER,
+    "docs/photographs.md": PHOTOGRAPHS,
     "docs/reliability.md": RELIABILITY,
     "docs/search-study.md": STUDY,
     "docs/search-study-log.md": LOG,

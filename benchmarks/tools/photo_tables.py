@@ -1,0 +1,76 @@
+"""The tables of docs/photographs.md, from the results; `tables.py` writes them."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+
+from measure import RESULTS, markdown, result_of
+
+TRAININGS = {"repeated 0.5": "their second half repeated", "repeated 1.0": "whole"}
+READINGS = {
+    "loss": "plain loss",
+    "calibrated_loss": "loss at the best temperature",
+    "accuracy": "accuracy",
+}
+JUDGED = {"cub60": "CUB-60", "rsscn7": "RSSCN7", "caltech101": "Caltech-101"}
+CONTENDERS = ("dada", "rival", "none", "uniform", "trivialaugment")
+
+
+def pilot_table() -> str:
+    rows = [
+        (
+            TRAININGS[row["training"]],
+            READINGS[row["reading"]],
+            f"{row['one run']:.2f}",
+            f"{row['all runs']:.2f}",
+        )
+        for row in result_of("fine-tuning-birds")["table"]
+    ]
+    columns = ("short fine-tunings", "reading", "rank correlation with truth, one run", "four runs")
+    return markdown(columns, rows)
+
+
+def truth_table() -> str:
+    truth = result_of("fine-tuning-birds")["truth"]
+    mean = {name: statistics.mean(each.values()) for name, each in truth.items()}
+    rows = [
+        (name, f"{mean[name]:.1f}", len(truth[name]))
+        for name in sorted(mean, key=lambda n: -mean[n])
+    ]
+    return markdown(("policy", "test accuracy", "trainings"), rows)
+
+
+def judge_table() -> str:
+    rows = []
+    for data, title in JUDGED.items():
+        file = f"fine-tuning-{data}"
+        if not (RESULTS / f"{file}.json").exists():
+            rows.append((title, *["not run: no machine time"] * len(CONTENDERS)))
+            continue
+        by_policy = {row["policy"]: row for row in result_of(file)["table"]}
+        cells = [f"{by_policy['dada']['accuracy']:.1f} ({by_policy['dada']['n']} searches)"]
+        for name in CONTENDERS[1:]:
+            row = by_policy[name]
+            gain = f"{row['dada_minus']:+.2f} ({row['from']:+.2f} to {row['to']:+.2f})"
+            cells.append(f"{row['accuracy']:.1f}: {gain}")
+        rows.append((title, *cells))
+    columns = (
+        "data",
+        "found by searches",
+        *(f"{name}: `dada` minus it" for name in CONTENDERS[1:]),
+    )
+    return markdown(columns, rows)
+
+
+def seconds_of_searches() -> str:
+    """Median, of searches that were not the first of their program."""
+    searches = list(result_of("fine-tuning-rsscn7")["searches"].values())[1:]
+    return f"{statistics.median(each['seconds'] for each in searches):.0f}"
+
+
+PHOTOGRAPHS: dict[str, Callable[[], str]] = {
+    "fine-tuning truth": truth_table,
+    "fine-tuning table": pilot_table,
+    "fine-tuning judge table": judge_table,
+}
