@@ -5,7 +5,8 @@
 Truth is the test accuracy after fine-tuning on all images under each of several policies, from none
 to strong, or, with `--operations`, under each operation alone. Readings are taken from the
 validation images of short fine-tunings on one half of the images, and on the other: of whole ones,
-and of ones whose second half alone is repeated.
+and of ones whose second half alone is repeated; and of heads on the features of the network as it
+came, as a search reads them.
 
 DATA has train/ and test/ folders. What is in the file is not run again, so a study may be stopped.
 """
@@ -25,12 +26,19 @@ import torch
 from scipy.stats import spearmanr
 
 from dada import Policy, models
-from dada.config import FINE_TUNING, NAMED_BASES, ShortTraining, TrainConfig
+from dada.config import (
+    FINE_TUNING,
+    LOOKAHEAD_FINE_TUNING,
+    NAMED_BASES,
+    ShortTraining,
+    TrainConfig,
+)
 from dada.data import Part, Split, load, split_off_validation
 from dada.engine import resolve_device
 from dada.models.weights import Weights, from_file
 from dada.policy.space import SearchSpace
 from dada.policy_search.lookahead import single_operations
+from dada.policy_search.lookahead.features import FeatureRuns
 from dada.policy_search.lookahead.runs import BranchedRun, run_branches
 from dada.training.loop import Job, train_many
 from dada.trials.short import shorten
@@ -40,6 +48,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
 from measure import machine, print_table
 
 MODEL = "timm:tf_efficientnet_lite0"
+TABLES = ("repeated 0.5", "repeated 1.0", "features")
 READINGS = {"loss": -1, "calibrated_loss": -1, "accuracy": 1}  # and whether more is better
 
 
@@ -112,9 +121,7 @@ class Study:
     def readings(self, short: ShortTraining, runs: int, repeated: float) -> None:
         """Of every shape, run by run; odd runs are trained on the other half."""
         held = self.found.setdefault(f"repeated {repeated}", {})
-        parted = split_off_validation(replace(self.whole, test=None), 0.5, 0)
-        assert parted.val is not None
-        halves = parted, replace(parted, train=parted.val, val=parted.train)
+        halves = self.halves()
         numbers, wanted = {}, []
         for number in range(runs):
             if str(number) not in held:
@@ -130,13 +137,41 @@ class Study:
             }
             self.save()
 
+    def halves(self) -> tuple[Split, Split]:
+        parted = split_off_validation(replace(self.whole, test=None), 0.5, 0)
+        assert parted.val is not None
+        return parted, replace(parted, train=parted.val, val=parted.train)
+
+    def features(self, runs: int) -> None:
+        """The calibrated loss of every arm, as `FeatureRuns` reads it."""
+        held = self.found.setdefault("features", {})
+        shape = self.whole.num_classes, self.whole.channels, self.whole.image_size
+        reader = FeatureRuns(
+            halves=self.halves(),
+            build=models.untrained(MODEL, *shape, self.weights),
+            base=self.config.base,
+            settings=LOOKAHEAD_FINE_TUNING[self.device.type],
+            seed=0,
+            device=self.device,
+        )
+        for number in range(runs):
+            if str(number) not in held:
+                seen = reader.losses(self.arms, 1, file="", first=number)
+                held[str(number)] = {
+                    name: {"calibrated_loss": loss[0]} for name, loss in seen.loss.items()
+                }
+                self.save()
+
     def conclude(self) -> list[dict[str, Any]]:
         """Spearman's correlation of every reading with the truth, of one run and of all."""
         truth = [statistics.mean(self.found["truth"][name].values()) for name in self.arms]
         rows = []
-        for table in [name for name in self.found if name.startswith("repeated")]:
+        for table in [name for name in self.found if name in TABLES]:
             runs = list(self.found[table].values())
+            readings = next(iter(runs[0].values()))
             for reading, sign in READINGS.items():
+                if reading not in readings:
+                    continue
                 each = [[sign * run[name][reading] for name in self.arms] for run in runs]
                 mean = [statistics.mean(of_runs) for of_runs in zip(*each, strict=True)]
                 known = [float(spearmanr(one, truth).statistic) for one in each]
@@ -194,6 +229,7 @@ def main() -> None:
 
     timed("repeated 0.5", study.readings, short, args.runs, 0.5)
     timed("repeated 1.0", study.readings, short, args.runs, 1.0)
+    timed("features", study.features, args.runs)
     timed("truth", study.truth, range(args.seeds))
     found["table"] = study.conclude()
     study.save()

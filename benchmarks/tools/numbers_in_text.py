@@ -89,7 +89,7 @@ NUMBERS: dict[str, Callable[..., str]] = {
     "n": lambda data, policy: str(judged(data, policy)["n"]),
     "fidelity": _fidelity,
     "claims": _claims,
-    "seconds: fine-tuning search": seconds_of_searches,
+    "fine-tuning seconds": seconds_of_searches,
     "off published": _off_published,
     "error of a cost": _error_of_cost,
     "times as fast": _times_as_fast,
