@@ -35,7 +35,16 @@ FLOORS = (
     {"ops"},
 )
 # For anyone; they import only each other.
-LEAVES = {"config", "recipes", "runlog", "engine", "safe_text", "safe_json", "renamed"}
+LEAVES = {
+    "config",
+    "recipes",
+    "runlog",
+    "engine",
+    "safe_text",
+    "safe_json",
+    "safe_files",
+    "renamed",
+}
 STRANGERS = (
     ("dada.policy_search.estimators", "dada.models"),
     ("dada.models", "dada.policy_search.estimators"),

@@ -11,9 +11,9 @@ import json
 import math
 import os
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
+from dada.safe_files import read_bytes
 from dada.safe_text import quoted
 
 MOST_BYTES = 64 * 2**20  # 20,000 sub-policies of two operations take 7 MB
@@ -48,11 +48,8 @@ def parse(text: str) -> Any:
 
 def read(file: str | os.PathLike[str]) -> Any:
     """The content of a file; the error does not name it."""
-    path = Path(file)
-    if path.stat().st_size > MOST_BYTES:
-        raise ValueError(f"more than {MOST_BYTES // 2**20} MB")
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_bytes(file, most=MOST_BYTES).decode("utf-8")
     except UnicodeDecodeError:
         raise ValueError("not JSON: not UTF-8 text") from None
     return parse(text)

@@ -20,6 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from dada import safe_json
 from dada.config import FROM_SCRATCH, Base, LookaheadConfig, TrainConfig
 from dada.data import Split
 from dada.engine import ALONE, Ranks
@@ -228,7 +229,7 @@ class BranchedRuns:
         if path is None or not path.exists():
             return {}
         try:
-            held = json.loads(path.read_text(encoding="utf-8"))
+            held = safe_json.read(path)
             return {
                 int(number): {name: float(loss[name]) for name in arms}
                 for number, loss in held.items()
