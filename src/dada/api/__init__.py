@@ -46,7 +46,7 @@ from dada.policy_search.measuring import try_step as searching_step
 from dada.policy_search.verify import OnTraining
 from dada.report import save_samples, write_report
 from dada.runlog import POLICY
-from dada.safe_text import quoted
+from dada.safe_text import one_line_errors, quoted
 from dada.training.loop import Job, run_job
 from dada.training.loop import try_step as training_step
 from dada.trials.runners import Setting, default_at_once
@@ -55,6 +55,7 @@ OnEpoch = Callable[[dict[str, Any], int], None]
 """(what was measured, epochs in all)"""
 
 
+@one_line_errors
 def search(
     train_data: Any = None,
     val_data: Any = None,
@@ -198,6 +199,7 @@ def _run_search(
     return Result(policy=found.policy, history=found.history, seconds=found.seconds, out=asked.path)
 
 
+@one_line_errors
 def train(
     data: Any = None,
     policy: str | os.PathLike[str] | Policy = "none",
@@ -303,6 +305,7 @@ def train(
 DEFAULT_POLICIES = ("uniform", "trivialaugment", "cutout", "none")
 
 
+@one_line_errors
 def compare(
     data: Any = None,
     policies: Sequence[PolicyLike] = DEFAULT_POLICIES,

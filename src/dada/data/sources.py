@@ -18,7 +18,7 @@ from dada.data.files import from_csv, from_folder, from_imagenet
 from dada.data.pydatasets import from_dataset, from_hugging_face, from_torchvision
 from dada.data.raw import InMemory, RawSplit, build_split
 from dada.data.split import Split
-from dada.safe_text import quoted
+from dada.safe_text import one_line_errors, quoted
 
 _DEFAULT_TORCHVISION_ROOT = "data"
 
@@ -67,6 +67,7 @@ def load_with_base(
     return split, base
 
 
+@one_line_errors
 def load(
     source: Any = None,
     *,

@@ -18,6 +18,7 @@ from dada.models.shakeshake import ShakeShakeNet
 from dada.models.small import Small
 from dada.models.weights import Weights
 from dada.models.wideresnet import WideResNet
+from dada.safe_text import one_line_errors
 
 __all__ = [
     "BUILDERS",
@@ -71,6 +72,7 @@ NAMES = (
 """What to show a user who asks which models there are."""
 
 
+@one_line_errors
 def build(
     name: str,
     num_classes: int,

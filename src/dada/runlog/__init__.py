@@ -46,7 +46,7 @@ from dada.runlog.files import (
 from dada.runlog.lock import LOCK, DirectoryLock, check_unlocked
 from dada.runlog.toml import read_toml, to_toml
 from dada.safe_files import open_to_append, read_bytes
-from dada.safe_text import printable, quoted
+from dada.safe_text import one_line_errors, printable, quoted
 
 __all__ = [
     "POLICY",
@@ -312,6 +312,7 @@ def read_summary(path: str | os.PathLike[str]) -> dict[str, Any]:
     return safe_json.read_object(Path(path) / _FINISHED)
 
 
+@one_line_errors
 def read_log(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
     """The lines of a run's log.jsonl, without a half-written last one; a run may be in progress."""
     file = Path(path) / _LOG

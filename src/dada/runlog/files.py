@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from dada.safe_files import open_to_read
-from dada.safe_text import printable
+from dada.safe_text import one_line_errors, printable
 
 RUN = "run.json"  # what a run directory is known by
 
@@ -34,6 +34,7 @@ def write_weights(path: str | os.PathLike[str], weights: Mapping[str, Tensor]) -
     write(Path(path), lambda file: file.write(content))
 
 
+@one_line_errors
 def read_weights(path: str | os.PathLike[str]) -> dict[str, Tensor]:
     from safetensors import SafetensorError
     from safetensors.torch import load_file
