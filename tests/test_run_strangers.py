@@ -17,6 +17,7 @@ from dada.policy import Policy
 from dada.report import write_report
 from dada.runlog import RunLog, read_log, read_weights
 from dada.safe_files import open_to_append, open_to_read, read_bytes
+from dada.trials.records import Records
 from fire.cases import bounded
 
 NUMBERS = torch.arange(24).reshape(6, 4)
@@ -91,6 +92,14 @@ def test_nothing_is_written_through_a_link(tmp_path):
             run.log(step=2)
     assert mine.read_text() == '{"step": 1}\n'
     assert (path / "note.txt").read_text() == "ours" and not (path / "note.txt").is_symlink()
+
+
+def test_trainings_are_not_written_through_a_link(tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "trainings").symlink_to(tmp_path / "mine")
+    with pytest.raises(ValueError, match="trainings is a link, nothing is written through it"):
+        Records(tmp_path / "run", ["uniform"])
 
 
 def test_files_are_read_up_to_a_size(tmp_path):

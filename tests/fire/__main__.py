@@ -34,6 +34,7 @@ def main() -> None:
         commands.Options,
         files.RunFiles,
         files.Checkpoints,
+        files.WeightFiles,
         exports.ExportTrees,
         exports.ExportImports,
         kills.Kills,
