@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from dada.engine.watch import Watch
+from dada.engine.watch import Watch, ends_if_alone
 
 SOURCE = Path(__file__).parents[1] / "src"
 
@@ -106,6 +106,14 @@ def test_without_torchrun_the_others_end_with_a_line(tmp_path, command, victim):
             process.kill()
     assert err.count("\n") == 1 and err.startswith(f"dada: process {victim} of 2 has ended"), err
     assert time.monotonic() - killed < 60 and processes[1 - victim].returncode in (1, 2)
+
+
+@pytest.mark.parametrize("given", ["soon", "nan", "-1", "0", "inf"])
+def test_how_long_to_wait_is_a_number(given, monkeypatch):
+    monkeypatch.setenv("DADA_JOIN_SECONDS", given)
+    monkeypatch.delenv("TORCHELASTIC_RUN_ID", raising=False)
+    with pytest.raises(ValueError, match="should be a number of seconds, but is"), ends_if_alone():
+        pass
 
 
 def test_who_never_comes_is_not_waited_for():

@@ -16,6 +16,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from selectors import EVENT_READ, DefaultSelector
 
+from dada.safe_text import quoted
+
 FAREWELL = b"."
 CONNECT = 60.0  # seconds
 # All may fail of one cause, and each says it. Who is still here after so long waits in vain.
@@ -45,10 +47,13 @@ def ends_if_alone() -> Iterator[None]:
     if "TORCHELASTIC_RUN_ID" in os.environ:
         yield
         return
+    given = os.environ.get(JOIN_VARIABLE, str(JOIN))
     try:
-        seconds = float(os.environ.get(JOIN_VARIABLE, JOIN))
+        seconds = float(given)
     except ValueError:
-        raise ValueError(f"the variable {JOIN_VARIABLE} should be a number of seconds") from None
+        seconds = 0.0
+    if not 0 < seconds < 1e6:
+        raise ValueError(f"{JOIN_VARIABLE} should be a number of seconds, but is {quoted(given)}")
     absent = ABSENT.format(world=os.environ.get("WORLD_SIZE", "the"), seconds=seconds)
     timer = threading.Timer(seconds, _end_with, [absent])
     timer.daemon = True
