@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from dada.api.preparation import Preparation
 from dada.config import (
     LOOKAHEAD,
+    LOOKAHEAD_FINE_TUNING,
     VERIFY,
     LookaheadConfig,
     SearchConfig,
@@ -76,7 +77,8 @@ def lookahead_settings(
     """How to look ahead: what was asked for, or the preset's seconds, or the device's default."""
     if isinstance(lookahead, LookaheadConfig):
         return lookahead
-    usual = LOOKAHEAD[asked.device.type]
+    settings = LOOKAHEAD if asked.weights is None else LOOKAHEAD_FINE_TUNING
+    usual = settings[asked.device.type]
     return usual if config.lookahead is None else replace(usual, seconds=config.lookahead)
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
-from dada.config.checks import check_types, positive, real_number
+from dada.config.checks import check_types, one_of, positive, real_number
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +47,10 @@ class LookaheadConfig:
     first_round: float = 0.625  # of the seconds
     most_runs: int = 8
     most_policy_runs: int = 4  # of the second round: what is too close to tell is worth no more
+    # What of the ends of trainings is compared: "loss" (by class, where classes are unequal), or
+    # "calibrated_loss", which leaves out how confident a network is.
+    reading: str = "loss"
+    views: int = 2  # of every image, where features of a pretrained network are read
     # Images and a network that stand in for larger ones (policy_search/lookahead/stand_in.py).
     stand_in_side: int  # of a square with as many pixels
     stand_in_images: int  # of each half: those on a disk have to be read first
@@ -54,6 +58,7 @@ class LookaheadConfig:
 
     def __post_init__(self) -> None:
         real_number("lookahead", self.seconds)
+        one_of("reading", self.reading, ("loss", "calibrated_loss"))
         if self.most_runs % 2:
             raise ValueError(f"`most_runs` should be even, got {self.most_runs}")
         if not 0 <= self.seconds < math.inf:
@@ -77,6 +82,24 @@ LOOKAHEAD = {
     ),
 }
 
+# For pretrained networks, whose features are read (policy_search/lookahead/features.py).
+# Augmentation mostly makes a network less confident in fine-tuning: of whole policies the plain
+# loss knew nothing, the calibrated one did (docs/photographs.md).
+LOOKAHEAD_FINE_TUNING = {
+    device: replace(
+        settings,
+        seconds=seconds,
+        training=ShortTraining(steps=200, least_epochs=10, largest_batch=64, steps_per_epoch=8),
+        reading="calibrated_loss",
+        most_policy_runs=8,
+        views=views,
+    )
+    for device, settings, seconds, views in (
+        ("cpu", LOOKAHEAD["cpu"], 110.0, 2),
+        ("cuda", LOOKAHEAD["cuda"], 40.0, 4),
+    )
+}
+
 
 @dataclass(frozen=True, kw_only=True)
 class VerifyConfig:
@@ -87,6 +110,9 @@ class VerifyConfig:
 
     seconds: float
     training: ShortTraining = SHORT
+    # Data sets by name that the record of earlier studies is read without, so that a judge of one
+    # of them does not meet its own results again (policy_search/verify/prior.py).
+    judged_data: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         real_number("verify_budget", self.seconds)

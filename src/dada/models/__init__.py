@@ -11,7 +11,7 @@ from torch import nn
 
 from dada.models.choice import Choice, default_model, default_network
 from dada.models.external import check_logits, from_factory, from_timm, from_torchvision
-from dada.models.fitting import fit_weights, set_training
+from dada.models.fitting import fit_weights, head_of, set_training
 from dada.models.noise import without_noise
 from dada.models.pyramidnet import PyramidNet
 from dada.models.shakeshake import ShakeShakeNet
@@ -30,6 +30,8 @@ __all__ = [
     "default_model",
     "default_network",
     "fit_weights",
+    "head_of",
+    "is_factory",
     "set_training",
     "untrained",
     "without_noise",
@@ -55,6 +57,14 @@ BUILDERS: dict[str, Builder] = {
     r"[^:]*:[^:]*": lambda name, *rest: from_factory(name[0], *rest),
 }
 """Pattern of a name -> what builds it; the first pattern that matches a whole name is used."""
+
+FACTORY = re.compile(r"(?!timm:|torchvision:)[^:]*:[^:]*")
+
+
+def is_factory(name: str) -> bool:
+    """Whether a name means code of the user's, which building it imports and runs."""
+    return FACTORY.fullmatch(name) is not None
+
 
 NAMES = (
     "small",

@@ -23,7 +23,7 @@ FOLDER = "verification"  # of the run directory
 BUILT_AHEAD = 32  # networks for one card; each keeps its weights there until all have ended
 
 OnTraining = Callable[[str, float, int, int], None]
-"""(name of the candidate, accuracy in percent, trainings done, trainings in all)"""
+"""(name of the candidate, score in percent, trainings done, trainings in all)"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +66,8 @@ class Trainings:
     ) -> None:
         assert split.test is None, "trainings are judged on the test images where there are some"
         self.setting = Built(split=split, build=build, device=device)
+        # Where one class has most images, accuracy is mostly about that class.
+        self.metric = "balanced_accuracy" if split.unbalanced else "accuracy"
         self.halves = halves
         self.settled, self.total, self.on_training = settled, total, on_training
         # On a CPU one: these are short, and a process takes seconds to start.
@@ -114,7 +116,7 @@ class Trainings:
         return Trial(name=name, policy=policy, config=config, seed=seed)
 
     def _note(self, found: dict[Trial, float], trial: Trial, scores: dict[str, Any]) -> None:
-        found[trial] = 100 * scores["accuracy"]
+        found[trial] = 100 * scores[self.metric]
         self.done += 1
         if self.on_training is not None:
             self.on_training(trial.name, found[trial], self.done, self.total)
