@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
+import re
 import zipfile
 from contextlib import closing
 from pathlib import Path
@@ -198,3 +200,28 @@ def test_what_a_run_says_of_its_network_is_checked(about, tmp_path):
     (tmp_path / "run" / "model.json").write_text(json.dumps({"model": "small", **about}))
     with pytest.raises(ValueError, match=r"model\.json"):
         from_file(tmp_path / "run", None)
+
+
+# Calls that open whatever lies under a name. Who reads a run directory has `safe_files` instead.
+OPENS = re.compile(r"(.*\.(read_text|read_bytes)|open|torch\.load|load_file)$")
+ROOMS = ("runlog", "report", "comparison", "policy", "policy_search", "trials", "api", "models")
+ALLOWED = {
+    "runlog/environment.py": "the system's own /proc/cpuinfo",
+    "runlog/files.py": "a new file of ours; torch and safetensors, of what was looked at before",
+    "models/weights.py": "files that were looked at before",
+    "policy/policy.py": "what comes with the package",
+    "policy_search/verify/prior.py": "what comes with the package",
+    "report/__init__.py": "what comes with the package",
+}
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_files_of_a_run_are_opened_by_what_looks_first(room):
+    source = Path(dada.__file__).parent
+    for file in sorted((source / room).rglob("*.py")):
+        name = file.relative_to(source).as_posix()
+        if name in ALLOWED:
+            continue
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            called = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
+            assert not OPENS.match(called), f"{name}:{node.lineno}: see safe_files"

@@ -36,6 +36,7 @@ from dada.safe_text import (
     shell_word,
 )
 from dada.terminal.console import SafeConsole
+from fire.exports import same_shape
 
 # Line ends of every kind, escapes, marks of direction, encodings, quotes, ends of comments.
 NASTY = st.text(
@@ -74,7 +75,7 @@ def shape_of(tree: ast.AST) -> str:
 
 
 @pytest.mark.parametrize("target", CODE)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=20, deadline=None)  # the fuzzer of exports makes 10,000
 @given(name=NASTY, key=NASTY, magnitude=st.floats(0, 1), probability=st.floats(0, 1))
 def test_an_exported_file_differs_in_constants_only(target, name, key, magnitude, probability):
     steps = (PolicyOp("Rotate", probability, magnitude), PolicyOp("Invert", 0.5))
@@ -82,7 +83,7 @@ def test_an_exported_file_differs_in_constants_only(target, name, key, magnitude
     # As Python reads a file: bytes, with whatever encoding its first lines name.
     read = ast.parse(export(hostile, target).encode())
     plain = Policy((SubPolicy(1.0, steps),), "paper", "weighted", {"name": "plain"})
-    assert shape_of(read) == shape_of(ast.parse(export(plain, target)))
+    assert same_shape(read, ast.parse(export(plain, target)))
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -208,6 +209,7 @@ def _calls(folder: Path) -> dict[str, Callable[[], object]]:
         "search": lambda: dada.search(FOREIGN, out=folder / "s"),
         "search, model": lambda: dada.search("digits", model=FOREIGN, device="cpu"),
         "train": lambda: dada.train("digits", FOREIGN, out=folder / "t"),
+        "verify": lambda: dada.verify(folder / FOREIGN[:90]),
         "compare": lambda: dada.compare("digits", [FOREIGN, "none"], out=folder / "c"),
         "data.load": lambda: dada.data.load(f"cifar10:{FOREIGN}"),
         "data.load, prefix": lambda: dada.data.load(f"{FOREIGN}:{FOREIGN}"),

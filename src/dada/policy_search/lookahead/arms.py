@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from dada import safe_json
 from dada.engine import ALONE, Ranks
 from dada.policy import Policy
 from dada.policy_search.lookahead.scoring import ArmLosses
@@ -63,7 +64,7 @@ class ArmRuns:
         if path is None or not path.exists():
             return {}
         try:
-            held = json.loads(path.read_text(encoding="utf-8"))
+            held = safe_json.read(path)
             return {
                 int(number): {n: float(loss[n]) for n in (*arms, ACCURACY) if n in loss}
                 for number, loss in held.items()
