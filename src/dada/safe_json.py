@@ -91,15 +91,13 @@ def _int(digits: str) -> int:
     return int(digits)
 
 
-def _check_depth(content: Any) -> None:
-    level = [content]
-    for _ in range(DEEPEST + 1):
-        containers = [value for value in level if isinstance(value, dict | list)]
-        if not containers:
-            return
-        level = [
-            value
-            for outer in containers
-            for value in (outer.values() if isinstance(outer, dict) else outer)
-        ]
-    raise ValueError(f"not JSON: nested more than {DEEPEST} deep")
+def _check_depth(content: Any, deeper: int = DEEPEST) -> None:
+    if type(content) is dict:
+        content = content.values()
+    elif type(content) is not list:
+        return
+    if deeper == 0:
+        raise ValueError(f"not JSON: nested more than {DEEPEST} deep")
+    for value in content:
+        if type(value) is dict or type(value) is list:  # most are neither
+            _check_depth(value, deeper - 1)
