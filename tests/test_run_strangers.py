@@ -131,25 +131,31 @@ def compressed(file: Path) -> None:
             archive.writestr(name, content)
 
 
-STRANGE = {
-    "stretched": torch.zeros(1).expand(10**6, 10**6),
-    "sparse": torch.eye(3).to_sparse(),
-    "without numbers": torch.zeros(3, device="meta"),
-    "complex": torch.zeros(3, dtype=torch.complex64),
-}
-
-
-@pytest.mark.parametrize("kind", STRANGE)
-def test_a_tensor_that_is_not_what_it_says_is_refused(kind, tmp_path):
-    torch.save({"weight": STRANGE[kind]}, tmp_path / "w.pt")
-    with pytest.raises(ValueError, match=r"w\.pt: cannot be read"):
+def test_a_tensor_that_is_stretched_is_refused(tmp_path):
+    """A file of a kilobyte whose one number would fill the memory when it is looked at."""
+    stretched = torch.zeros(1).expand(10**6, 10**6)
+    torch.save({"weight": stretched}, tmp_path / "w.pt")
+    with pytest.raises(ValueError, match="does not hold the numbers of its shape"):
         from_file(tmp_path / "w.pt", "small")
     run_of(tmp_path / "run")
     content = torch.load(tmp_path / "run" / "checkpoint.pt", weights_only=True)
-    content["state"]["weights"] = STRANGE[kind]
+    content["state"]["weights"] = stretched
     torch.save(content, tmp_path / "run" / "checkpoint.pt")
     with pytest.raises(ValueError, match="no checkpoint can be read"):
         resume(tmp_path / "run")
+
+
+def test_a_network_may_keep_a_number_once_for_many_places(tmp_path):
+    with closing(RunLog(tmp_path / "run")) as run:
+        run.checkpoint({"place": torch.ones(1).expand(500), "angle": torch.ones(2) * 1j})
+    with closing(RunLog(tmp_path / "run", resume=True)) as run:
+        assert run.restore()["place"].sum() == 500
+
+
+def test_weights_without_numbers_are_named(tmp_path):
+    torch.save({"weight": torch.zeros(3, device="meta")}, tmp_path / "w.pt")
+    with pytest.raises(ValueError, match="'weight' is no tensor of numbers"):
+        from_file(tmp_path / "w.pt", "small")
 
 
 def test_a_view_of_numbers_that_are_there_is_taken(tmp_path):

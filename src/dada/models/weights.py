@@ -134,11 +134,12 @@ def _read(file: Path) -> dict[str, Tensor]:
     strange = [
         key
         for key, each in found.items()
-        if not (isinstance(key, str) and isinstance(each, Tensor))
+        if not (isinstance(key, str) and isinstance(each, Tensor) and _is_plain(each))
     ]
     if strange:
         raise ValueError(
-            f"`weights` {file}: {quoted(strange[0])} is no tensor; save the network's state_dict()"
+            f"`weights` {file}: {quoted(strange[0])} is no tensor of numbers; save the network's "
+            "state_dict()"
         )
     # What DataParallel and torch.compile put before every name.
     tensors: dict[str, Tensor] = dict(found)
@@ -146,6 +147,12 @@ def _read(file: Path) -> dict[str, Tensor]:
         if all(name.startswith(prefix) for name in tensors):
             tensors = {name.removeprefix(prefix): each for name, each in tensors.items()}
     return tensors
+
+
+def _is_plain(tensor: Tensor) -> bool:
+    return (
+        tensor.layout is torch.strided and tensor.device.type == "cpu" and not tensor.is_quantized
+    )
 
 
 def _read_torch(file: Path) -> Any:
