@@ -206,6 +206,9 @@ def test_the_runner_counts_goes_on_and_keeps_examples(tmp_path, monkeypatch):
     record = json.loads((tmp_path / "reliability.json").read_text())["fuzzers"]["odd"]
     assert (record["cases"], record["wanted"], record["faults"]) == (10, 10, 5)
     assert record["examples"][0] == "case 1: odd"
+    asked.seed = 7  # other cases: all of them, and none is recorded
+    assert runner.run(Odd(tmp_path), asked, {}) == 5
+    assert json.loads((tmp_path / "reliability.json").read_text())["fuzzers"]["odd"] == record
 
 
 def test_results_leave_out_clocks_only(tmp_path):

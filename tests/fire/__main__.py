@@ -72,7 +72,9 @@ def main() -> None:
 def run(fuzzer: Any, asked: argparse.Namespace, machine: dict[str, Any]) -> int:
     known = json.loads(RESULTS.read_text()) if RESULTS.exists() else {"fuzzers": {}}
     blank: dict[str, Any] = {"cases": 0, "faults": 0, "seconds": 0.0, "examples": []}
-    record = known["fuzzers"].get(fuzzer.name, blank) if not asked.fresh else blank
+    recorded = asked.seed == 0  # other seeds are other cases, and begin with the first
+    goes_on = recorded and not asked.fresh
+    record = known["fuzzers"].get(fuzzer.name, blank) if goes_on else blank
     first = record["cases"]
     count = asked.count if asked.count is not None else max(0, fuzzer.full - first)
     begun = time.monotonic()
@@ -83,7 +85,7 @@ def run(fuzzer: Any, asked: argparse.Namespace, machine: dict[str, Any]) -> int:
         print(f"{fuzzer.name}: {faults[-1]}", flush=True)
 
     def write(done: int) -> None:
-        if asked.seed != 0 or not done:
+        if not recorded or not done:
             return
         known["fuzzers"][fuzzer.name] = {
             "what": fuzzer.what,
