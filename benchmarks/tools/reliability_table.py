@@ -39,8 +39,8 @@ def versions_table() -> str:
         (
             (
                 row["what"],
-                f"{row['before']:.2f}",
-                f"{row['now']:.2f}",
+                f"{row['before']:.3f}",
+                f"{row['now']:.3f}",
                 f"{row['ratio']:.2f}",
                 f"{row['low']:.2f} to {row['high']:.2f}",
             )
