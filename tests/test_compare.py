@@ -21,6 +21,7 @@ from torch import nn
 import dada
 from dada import compare
 from dada.comparison import Comparison, plot
+from dada.comparison.result import PolicyScores
 from dada.config import Base
 from dada.data import Split, TensorPart
 from dada.policy import Policy
@@ -512,6 +513,24 @@ def test_an_interrupted_command_says_how_to_go_on(command, trained, monkeypatch)
 def test_one_seed_has_no_interval(command, trained):
     _, out, _ = command("digits", "--policies", "uniform,none", "--seeds", "1", "--at-once", "1")
     assert "one seed: no interval" in out and "One seed gives no interval" in out
+
+
+def test_a_name_is_no_formula_in_the_picture(tmp_path):
+    """matplotlib reads what is between dollars as mathematics, and stumbles over most of it."""
+    row = PolicyScores(
+        name=r"$\frac{$\n", mean=50.0, interval=None, scores=(50.0,), class_error=(0.5,),
+        balanced_accuracy=50.0, loss=None, top5=None,
+    )  # fmt: skip
+    drawn = Comparison(
+        data="$x_$", model=r"$\$", metric="accuracy", policies=(row,), differences=(), verdict="",
+        classes=("a",), seeds=(0,), images=1, seconds=0.0, versions={},
+    )  # fmt: skip
+    (tmp_path / "mine").write_text("mine")
+    (tmp_path / ".x.png.tmp").symlink_to(tmp_path / "mine")
+    assert plot.save_plot(drawn, tmp_path / "x.png") == tmp_path / "x.png"
+    with Image.open(tmp_path / "x.png") as picture:
+        assert picture.size[0] == 1200
+    assert (tmp_path / "mine").read_text() == "mine"
 
 
 def test_without_matplotlib_there_is_no_picture(stripes, trained, tmp_path, monkeypatch):

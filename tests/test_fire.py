@@ -16,11 +16,11 @@ from fire import __main__ as runner
 from fire.cases import FaultError, Fuzzer, check_line, check_said
 from fire.commands import Images, Options
 from fire.exports import ExportImports, ExportTrees
-from fire.files import Checkpoints, Data, Imports, Policies, RunFiles
+from fire.files import Checkpoints, Data, Imports, Policies, RunFiles, WeightFiles
 from fire.kills import Kills, Soak, results
 from fire.mutations import damaged_bytes, damaged_json
 
-QUICK = [Policies, Imports, Data, Images, Options, RunFiles, Checkpoints, ExportTrees]
+QUICK = [Policies, Imports, Data, Images, Options, RunFiles, Checkpoints, WeightFiles, ExportTrees]
 FORKS = [Kills, Soak]
 
 
@@ -119,6 +119,16 @@ def test_checkpoints_find_what_was_never_saved(tmp_path, monkeypatch):
     assert any("code of a checkpoint ran" in fault for fault in faults(Checkpoints, tmp_path, 60))
 
 
+def test_weights_find_a_reader_that_believes(tmp_path, monkeypatch):
+    """Without a look at what stands beside the weights, a mean may be anything."""
+
+    def careless(file):
+        return json.loads(file.with_name("model.json").read_text())
+
+    monkeypatch.setattr("dada.models.weights._about", careless)
+    assert any("Error" in fault for fault in faults(WeightFiles, tmp_path, 60))
+
+
 def test_exports_find_a_name_that_becomes_code(tmp_path, monkeypatch):
     fuzzer = ExportTrees(tmp_path)
     fuzzer.prepare()
@@ -184,11 +194,7 @@ def test_the_runner_counts_goes_on_and_keeps_examples(tmp_path, monkeypatch):
     class Odd(Fuzzer):
         name, what, full, quick = "odd", "odd numbers", 10, 2
 
-        def prepare(self):
-            self.number = -1
-
         def case(self, noise):
-            self.number += 1
             if self.number % 2:
                 raise FaultError("odd")
 
@@ -200,6 +206,9 @@ def test_the_runner_counts_goes_on_and_keeps_examples(tmp_path, monkeypatch):
     record = json.loads((tmp_path / "reliability.json").read_text())["fuzzers"]["odd"]
     assert (record["cases"], record["wanted"], record["faults"]) == (10, 10, 5)
     assert record["examples"][0] == "case 1: odd"
+    asked.seed = 7  # other cases: all of them, and none is recorded
+    assert runner.run(Odd(tmp_path), asked, {}) == 5
+    assert json.loads((tmp_path / "reliability.json").read_text())["fuzzers"]["odd"] == record
 
 
 def test_results_leave_out_clocks_only(tmp_path):

@@ -239,7 +239,7 @@ def test_no_value_is_read_on_the_host(name: str):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", HYPERGRADIENTS)
-def test_captured_in_a_cuda_graph(name: str):
+def test_captured_in_a_cuda_graph(name: str, monkeypatch: pytest.MonkeyPatch):
     model = network().float().cuda()
     images, labels = (tensor.cuda() for tensor in batch(8, 1))
     val_images, val_labels = (tensor.cuda() for tensor in batch(10, 7))
@@ -271,6 +271,7 @@ def test_captured_in_a_cuda_graph(name: str):
     host_grads = train_gradient(host, images.cpu().double(), labels.cpu())
     host_weights = trainable_weights(host)
     host_val_grad, _ = virtual_val_grad(host, host_weights, host_grads, INNER_LR, *batch(10, 7))
+    monkeypatch.setattr("dada.policy_search.hypergradient.STEP_NORM", 1e-4)
     cost = finite_difference_cost(
         host,
         host_weights,
@@ -279,7 +280,6 @@ def test_captured_in_a_cuda_graph(name: str):
         images.cpu().double(),
         labels.cpu(),
         image_grad=True,
-        step_norm=1e-4,
     )
     exact = torch.cat([cost.cost_B, cost.cost_grad_BCHW.flatten()])
     assert (eager.cpu() - exact).norm() < 0.03 * exact.norm()

@@ -37,7 +37,7 @@ FLOORS = (
 # For anyone; they import only each other.
 LEAVES = {
     *("config", "recipes", "runlog", "engine", "safe_text", "safe_json", "safe_html"),
-    *("renamed", "names"),
+    *("safe_files", "renamed", "names"),
 }
 STRANGERS = (
     ("dada.policy_search.estimators", "dada.models"),

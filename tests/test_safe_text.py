@@ -10,6 +10,7 @@ import shlex
 import subprocess
 import sys
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,12 +19,24 @@ from hypothesis import strategies as st
 from rich.table import Table
 from rich.text import Text
 
-from dada.exchange.exports import TARGETS, export
+import dada
+from dada.exchange.exports import TARGETS, export, export_file
+from dada.exchange.folder import apply_to_folder
+from dada.exchange.imports import import_policy
 from dada.policy import Policy, PolicyOp, SubPolicy
+from dada.report import write_report
 from dada.report.repeat import search_command
-from dada.runlog import to_toml
-from dada.safe_text import comment_text, printable, quoted, shell_word
+from dada.runlog import read_weights, to_toml
+from dada.safe_text import (
+    LONGEST_MESSAGE,
+    comment_text,
+    one_line_errors,
+    printable,
+    quoted,
+    shell_word,
+)
 from dada.terminal.console import SafeConsole
+from fire.exports import same_shape
 
 # Line ends of every kind, escapes, marks of direction, encodings, quotes, ends of comments.
 NASTY = st.text(
@@ -62,7 +75,7 @@ def shape_of(tree: ast.AST) -> str:
 
 
 @pytest.mark.parametrize("target", CODE)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=20, deadline=None)  # the fuzzer of exports makes 10,000
 @given(name=NASTY, key=NASTY, magnitude=st.floats(0, 1), probability=st.floats(0, 1))
 def test_an_exported_file_differs_in_constants_only(target, name, key, magnitude, probability):
     steps = (PolicyOp("Rotate", probability, magnitude), PolicyOp("Invert", 0.5))
@@ -70,7 +83,7 @@ def test_an_exported_file_differs_in_constants_only(target, name, key, magnitude
     # As Python reads a file: bytes, with whatever encoding its first lines name.
     read = ast.parse(export(hostile, target).encode())
     plain = Policy((SubPolicy(1.0, steps),), "paper", "weighted", {"name": "plain"})
-    assert shape_of(read) == shape_of(ast.parse(export(plain, target)))
+    assert same_shape(read, ast.parse(export(plain, target)))
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -183,3 +196,54 @@ def test_the_command_prints_no_escape_and_no_flood(tmp_path):
     policy("a\x1b]0;gone\x07").save(tmp_path / "name.json")
     done = run("show", "name.json", cwd=tmp_path, PYTHONIOENCODING="ascii")
     assert done.returncode == 0 and "\x1b]0" not in done.stdout
+
+
+# --- every function that a user calls -----------------------------------------------------------
+
+FOREIGN = "x\x1b]0;title\x07\n\u202e" + 600 * "y"
+
+
+def _calls(folder: Path) -> dict[str, Callable[[], object]]:
+    plain = Policy.load("dada-cifar10")
+    return {
+        "search": lambda: dada.search(FOREIGN, out=folder / "s"),
+        "search, model": lambda: dada.search("digits", model=FOREIGN, device="cpu"),
+        "train": lambda: dada.train("digits", FOREIGN, out=folder / "t"),
+        "verify": lambda: dada.verify(folder / FOREIGN[:90]),
+        "compare": lambda: dada.compare("digits", [FOREIGN, "none"], out=folder / "c"),
+        "data.load": lambda: dada.data.load(f"cifar10:{FOREIGN}"),
+        "data.load, prefix": lambda: dada.data.load(f"{FOREIGN}:{FOREIGN}"),
+        "data.load, torchvision": lambda: dada.data.load(f"torchvision:{FOREIGN}:."),
+        "Policy.load": lambda: Policy.load(folder / FOREIGN[:90]),
+        "Policy.from_json": lambda: Policy.from_json(json.dumps({FOREIGN: FOREIGN})),
+        "Policy.export": lambda: plain.export(FOREIGN),
+        "import_policy": lambda: import_policy(FOREIGN, "torchvision"),
+        "import_policy, source": lambda: import_policy("x", FOREIGN),
+        "export_file": lambda: export_file(plain, "timm", folder / f"{FOREIGN[:90]}.txt"),
+        "apply_to_folder": lambda: apply_to_folder(plain, folder / FOREIGN[:90], folder / "a"),
+        "write_report": lambda: write_report(folder / FOREIGN[:90]),
+        "Comparison.load": lambda: dada.Comparison.load(folder / FOREIGN[:90]),
+        "models.build": lambda: dada.models.build(FOREIGN, 2),
+        "models.build, torchvision": lambda: dada.models.build(f"torchvision:{FOREIGN}", 2),
+        "read_weights": lambda: read_weights(folder / FOREIGN[:90]),
+    }
+
+
+@pytest.mark.parametrize("name", _calls(Path("x")))
+def test_whatever_is_wrong_is_one_printable_line(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises((ValueError, OSError)) as error:
+        _calls(tmp_path)[name]()
+    assert str(error.value).isprintable() and len(str(error.value)) <= LONGEST_MESSAGE
+
+
+def test_an_error_of_several_words_is_left_alone():
+    @one_line_errors
+    def raises(error: Exception) -> None:
+        raise error
+
+    with pytest.raises(UnicodeDecodeError):
+        raises(UnicodeDecodeError("utf-8", b"a", 0, 1, "a\nb"))
+    with pytest.raises(TypeError) as error:
+        raises(TypeError("a\nb"))
+    assert error.value.args == ("a\\nb",)

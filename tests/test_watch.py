@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from dada.engine.watch import Watch
+from dada.engine.watch import Watch, ends_if_alone
 
 SOURCE = Path(__file__).parents[1] / "src"
 
@@ -106,3 +106,29 @@ def test_without_torchrun_the_others_end_with_a_line(tmp_path, command, victim):
             process.kill()
     assert err.count("\n") == 1 and err.startswith(f"dada: process {victim} of 2 has ended"), err
     assert time.monotonic() - killed < 60 and processes[1 - victim].returncode in (1, 2)
+
+
+@pytest.mark.parametrize("given", ["soon", "nan", "-1", "0", "inf"])
+def test_how_long_to_wait_is_a_number(given, monkeypatch):
+    monkeypatch.setenv("DADA_JOIN_SECONDS", given)
+    monkeypatch.delenv("TORCHELASTIC_RUN_ID", raising=False)
+    with pytest.raises(ValueError, match="should be a number of seconds, but is"), ends_if_alone():
+        pass
+
+
+def test_who_never_comes_is_not_waited_for():
+    """The other process was killed before it had joined, and no torchrun sees it."""
+    code = "import torch; from dada.engine.ranks import join; join(torch.device('cpu'))"
+    with socket.create_server(("localhost", 0)) as server:
+        port = server.getsockname()[1]
+    several = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": str(port)}
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, **several, "PYTHONPATH": str(SOURCE), "DADA_JOIN_SECONDS": "0.5"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith("dada: not all 2 processes came within 0.5 s; start all of them")
+    assert len(done.stderr.splitlines()) == 1

@@ -1,4 +1,4 @@
-"""The tables of docs/reliability.md, from what `python -m tests.fire` wrote."""
+"""The tables of docs/reliability.md, from what `python -m tests.fire` and versions.py wrote."""
 
 from __future__ import annotations
 
@@ -32,7 +32,25 @@ def machine_line() -> str:
     return f"On {'; '.join(sorted(machines))}.\n"
 
 
+def versions_table() -> str:
+    found = result_of("versions")
+    return markdown(
+        ("what", "seconds before", "seconds now", "now / before", "quartiles"),
+        (
+            (
+                row["what"],
+                f"{row['before']:.3f}",
+                f"{row['now']:.3f}",
+                f"{row['ratio']:.2f}",
+                f"{row['low']:.2f} to {row['high']:.2f}",
+            )
+            for row in found["rows"]
+        ),
+    )
+
+
 RELIABILITY: dict[str, Callable[[], str]] = {
     "fuzzers table": fuzzers_table,
     "fuzzers machine": machine_line,
+    "versions table": versions_table,
 }

@@ -11,9 +11,9 @@ import json
 import math
 import os
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
+from dada.safe_files import read_bytes
 from dada.safe_text import quoted
 
 MOST_BYTES = 64 * 2**20  # 20,000 sub-policies of two operations take 7 MB
@@ -48,11 +48,8 @@ def parse(text: str) -> Any:
 
 def read(file: str | os.PathLike[str]) -> Any:
     """The content of a file; the error does not name it."""
-    path = Path(file)
-    if path.stat().st_size > MOST_BYTES:
-        raise ValueError(f"more than {MOST_BYTES // 2**20} MB")
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_bytes(file, most=MOST_BYTES).decode("utf-8")
     except UnicodeDecodeError:
         raise ValueError("not JSON: not UTF-8 text") from None
     return parse(text)
@@ -94,15 +91,13 @@ def _int(digits: str) -> int:
     return int(digits)
 
 
-def _check_depth(content: Any) -> None:
-    level = [content]
-    for _ in range(DEEPEST + 1):
-        containers = [value for value in level if isinstance(value, dict | list)]
-        if not containers:
-            return
-        level = [
-            value
-            for outer in containers
-            for value in (outer.values() if isinstance(outer, dict) else outer)
-        ]
-    raise ValueError(f"not JSON: nested more than {DEEPEST} deep")
+def _check_depth(content: Any, deeper: int = DEEPEST) -> None:
+    if type(content) is dict:
+        content = content.values()
+    elif type(content) is not list:
+        return
+    if deeper == 0:
+        raise ValueError(f"not JSON: nested more than {DEEPEST} deep")
+    for value in content:
+        if type(value) is dict or type(value) is list:  # most are neither
+            _check_depth(value, deeper - 1)

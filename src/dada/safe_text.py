@@ -9,6 +9,12 @@ from __future__ import annotations
 import re
 import reprlib
 import shlex
+from collections.abc import Callable
+from functools import wraps
+from typing import ParamSpec, TypeVar
+
+Given = ParamSpec("Given")
+Result = TypeVar("Result")
 
 LONGEST_NAME = 120  # characters of a foreign name that a message quotes
 LONGEST_MESSAGE = 500
@@ -32,6 +38,25 @@ def quoted(value: object, limit: int = LONGEST_NAME) -> str:
     if isinstance(value, str):  # cut first: `repr` of all of it may be huge
         return printable(repr(value[: limit + 1]), limit)
     return printable(reprlib.repr(value), limit)
+
+
+def one_line_errors(function: Callable[Given, Result]) -> Callable[Given, Result]:
+    """For the functions that users call: what they raise is one printable line.
+
+    Each message should quote what is foreign. Here is made sure of it for all of them, those of the
+    packages below too.
+    """
+
+    @wraps(function)
+    def called(*args: Given.args, **kwargs: Given.kwargs) -> Result:
+        try:
+            return function(*args, **kwargs)
+        except (ValueError, TypeError) as error:
+            if len(error.args) == 1 and isinstance(error.args[0], str):
+                error.args = (printable(error.args[0], LONGEST_MESSAGE),)
+            raise
+
+    return called
 
 
 def comment_text(text: object) -> str:

@@ -15,6 +15,8 @@ ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results" / "reliability.json"
 MOST_MEMORY = 6 * 2**30  # of a fuzzer's process: hostile numbers ask for more
 FAULTS_KEPT = 20
+SECONDS_BETWEEN_RECORDS = 20  # what a fuzzer that is stopped has done is not lost
+MEMORY = Path("/dev/shm")  # where files cost least, if there is such a place
 
 
 def main() -> None:
@@ -32,6 +34,7 @@ def main() -> None:
         commands.Options,
         files.RunFiles,
         files.Checkpoints,
+        files.WeightFiles,
         exports.ExportTrees,
         exports.ExportImports,
         kills.Kills,
@@ -56,7 +59,7 @@ def main() -> None:
     failed = 0
     # Kills first: what the others do in this process must not be inherited by forks.
     for kind in sorted(chosen, key=lambda kind: not issubclass(kind, kills.Forks)):
-        with tempfile.TemporaryDirectory() as folder:
+        with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as folder:
             fuzzer = kind(Path(folder))
             if asked.case is not None:
                 fuzzer.prepare()
@@ -69,38 +72,52 @@ def main() -> None:
 def run(fuzzer: Any, asked: argparse.Namespace, machine: dict[str, Any]) -> int:
     known = json.loads(RESULTS.read_text()) if RESULTS.exists() else {"fuzzers": {}}
     blank: dict[str, Any] = {"cases": 0, "faults": 0, "seconds": 0.0, "examples": []}
-    record = known["fuzzers"].get(fuzzer.name, blank) if not asked.fresh else blank
+    recorded = asked.seed == 0  # other seeds are other cases, and begin with the first
+    goes_on = recorded and not asked.fresh
+    record = known["fuzzers"].get(fuzzer.name, blank) if goes_on else blank
     first = record["cases"]
     count = asked.count if asked.count is not None else max(0, fuzzer.full - first)
     begun = time.monotonic()
-    fuzzer.prepare()
     faults: list[str] = []
-    done = 0
-    for number in range(first, first + count):
-        if asked.minutes is not None and time.monotonic() - begun > 60 * asked.minutes:
-            break
-        done += 1
-        if (fault := fuzzer.run(number, asked.seed)) is not None:
-            faults.append(f"case {number}: {fault.replace(str(fuzzer.folder), '.')}")
-            print(f"{fuzzer.name}: {faults[-1]}", flush=True)
-    try:
-        fuzzer.finish()
-    except Exception as fault:
-        faults.append(f"at the end: {fault}")
+
+    def report(fault: str) -> None:
+        faults.append(fault.replace(str(fuzzer.folder), "."))
         print(f"{fuzzer.name}: {faults[-1]}", flush=True)
-    seconds = time.monotonic() - begun
-    print(f"{fuzzer.name}: {done:,} cases, {len(faults)} faults, {seconds:.0f} s", flush=True)
-    if asked.seed == 0 and done:
+
+    def write(done: int) -> None:
+        if not recorded or not done:
+            return
         known["fuzzers"][fuzzer.name] = {
             "what": fuzzer.what,
             "wanted": fuzzer.full,
             "cases": first + done,
             "faults": record["faults"] + len(faults),
-            "seconds": round(record["seconds"] + seconds, 1),
+            "seconds": round(record["seconds"] + time.monotonic() - begun, 1),
             "examples": [*record["examples"], *(fault[:300] for fault in faults)][:FAULTS_KEPT],
             "machine": machine,
         }
         RESULTS.write_text(json.dumps(known, indent=1) + "\n")
+
+    fuzzer.prepare()
+    done = 0
+    written = begun
+    for number in range(first, first + count):
+        now = time.monotonic()
+        if asked.minutes is not None and now - begun > 60 * asked.minutes:
+            break
+        if now - written > SECONDS_BETWEEN_RECORDS:
+            write(done)
+            written = now
+        if (fault := fuzzer.run(number, asked.seed)) is not None:
+            report(f"case {number}: {fault}")
+        done += 1
+    try:
+        fuzzer.finish()
+    except Exception as fault:
+        report(f"at the end: {fault}")
+    write(done)
+    seconds = time.monotonic() - begun
+    print(f"{fuzzer.name}: {done:,} cases, {len(faults)} faults, {seconds:.0f} s", flush=True)
     return len(faults)
 
 

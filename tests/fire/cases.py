@@ -15,8 +15,6 @@ from typing import Any
 
 from dada.safe_text import LONGEST_MESSAGE
 
-SECONDS_OF_A_CASE = 60
-
 
 class FaultError(Exception):
     """Something that must not happen."""
@@ -32,9 +30,11 @@ class Fuzzer:
     name = ""
     what = ""  # a case in words, for the page
     full = quick = 0  # cases
+    seconds = 60  # that a case may take
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.number = 0  # of the case that runs
 
     def prepare(self) -> None:
         """Whatever all cases share."""
@@ -48,15 +48,16 @@ class Fuzzer:
 
     def run(self, number: int, seed: int = 0) -> str | None:
         """The fault of one case, or None."""
+        self.number = number
         noise = random.Random(f"{self.name} {seed} {number}")
         try:
-            with bounded(SECONDS_OF_A_CASE), warnings.catch_warnings():
+            with bounded(self.seconds), warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 self.case(noise)
         except FaultError as fault:
             return str(fault)
         except SlowError:
-            return f"it took more than {SECONDS_OF_A_CASE} s"
+            return f"it took more than {self.seconds} s"
         return None
 
 

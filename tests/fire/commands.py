@@ -6,6 +6,7 @@ import io
 import os
 import random
 import shutil
+from contextlib import ExitStack
 from typing import Any
 from unittest.mock import patch
 
@@ -134,12 +135,10 @@ class Options(Fuzzer):
         def begin(*_: object, **__: object) -> None:
             raise BegunError
 
-        steps = ("find_policy", "run_job", "run_comparison")
-        with (
-            patch(f"dada.api.{steps[0]}", begin),
-            patch(f"dada.api.{steps[1]}", begin),
-            patch(f"dada.api.{steps[2]}", begin),
-        ):
+        steps = ("searching.find_policy", "verifying.verify_searched", "run_job", "run_comparison")
+        with ExitStack() as patched:
+            for step in steps:
+                patched.enter_context(patch(f"dada.api.{step}", begin))
             try:
                 code, _ = command(*line)
             except BegunError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import pickle
 import random
 import shutil
 import zipfile
@@ -12,10 +13,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from safetensors.torch import save as safetensors_of
 
 import dada
 from dada.data import load
 from dada.exchange.imports import import_policy
+from dada.models.weights import from_file
 from dada.policy import Policy, baselines
 from dada.policy.space import SPACES
 from dada.report import write_report
@@ -111,7 +114,7 @@ class Imports(Fuzzer):
 
 class Data(Fuzzer):
     name = "archives and csv"
-    what = "a damaged .npz, .npy or .csv is loaded, and what loads is read through"
+    what = "a damaged .npz, .npy, .csv or CIFAR file is loaded, and what loads is read through"
     full, quick = 10_000, 60
 
     def prepare(self) -> None:
@@ -126,6 +129,12 @@ class Data(Fuzzer):
         for i, image in enumerate(images):
             Image.fromarray(image).save(pictures / f"{i}.png")
         self.rows = [f"pictures/{i}.png,{'ab'[i % 2]}" for i in range(8)]
+        self.cifar = self.folder / "cifar-100-python"
+        self.cifar.mkdir(exist_ok=True)
+        pixels = noise.integers(0, 255, (4, 3072)).astype(np.uint8)
+        part = pickle.dumps({b"data": pixels, b"fine_labels": [0, 1, 0, 1]}, 2)
+        self.pickles = {"train": part, "test": part}
+        self.pickles["meta"] = pickle.dumps({b"fine_label_names": [b"a", b"b"]}, 2)
 
     def _npz(self, noise: random.Random) -> bytes:
         held: dict[str, Any] = dict(self.arrays)
@@ -157,8 +166,25 @@ class Data(Fuzzer):
         raw = "\n".join(rows).encode("utf-8", "surrogatepass")
         return damaged_bytes(raw, noise) if noise.random() < 0.3 else raw
 
+    def _damage_cifar(self, noise: random.Random) -> None:
+        for name, raw in self.pickles.items():
+            (self.cifar / name).write_bytes(raw)
+        name = noise.choice([*self.pickles])
+        raw = self.pickles[name]
+        if noise.random() < 0.3:  # a whole pickle of something else
+            held = pickle.loads(raw)
+            held[noise.choice([*held])] = anything(noise)
+            raw = pickle.dumps(held, noise.randrange(5))
+        else:
+            raw = damaged_bytes(raw, noise)
+        (self.cifar / name).write_bytes(raw)
+
     def case(self, noise: random.Random) -> None:
-        kind = noise.choice([".npz", ".npz", ".csv"])
+        kind = noise.choice([".npz", ".npz", ".csv", "cifar"])
+        if kind == "cifar":
+            self._damage_cifar(noise)
+            self._read_through(f"cifar100:{self.folder}")
+            return
         raw = self._npz(noise) if kind == ".npz" else self._csv(noise)
         if kind == ".npz" and noise.random() < 0.1:  # an array under the name of an archive
             buffer = io.BytesIO()
@@ -166,13 +192,15 @@ class Data(Fuzzer):
             raw = buffer.getvalue()
         file = self.folder / f"data{kind}"
         file.write_bytes(raw)
+        self._read_through(str(file))
 
-        def read_through() -> None:
-            split = load(str(file))
+    def _read_through(self, source: str) -> None:
+        def read() -> None:
+            split = load(source)
             for part in split.parts.values():
                 part.batch(torch.arange(len(part)))
 
-        accepted(read_through)
+        accepted(read)
 
 
 class RunFiles(Fuzzer):
@@ -265,4 +293,37 @@ class Checkpoints(Fuzzer):
         return buffer.getvalue()
 
 
-__all__ = ["Checkpoints", "Data", "Imports", "Policies", "RunFiles"]
+class WeightFiles(Fuzzer):
+    name = "weights"
+    what = "damaged weights, or what a run says of them, are read; what is read are plain numbers"
+    full, quick = 1_000, 30
+
+    def prepare(self) -> None:
+        self.run_folder = self.folder / "trained"
+        self.run_folder.mkdir(exist_ok=True)
+        tensors = {f"layer{i}.weight": torch.arange(12.0).reshape(3, 4) + i for i in range(3)}
+        tensors["steps"] = torch.tensor(7)
+        buffer = io.BytesIO()
+        torch.save(tensors, buffer)
+        self.torch_file = buffer.getvalue()
+        self.safetensors = safetensors_of(tensors)
+        self.about = {"model": "small", "mean": [0.5, 0.4, 0.3], "std": [0.2, 0.2, 0.2]}
+
+    def case(self, noise: random.Random) -> None:
+        weights, about = self.run_folder / "model.safetensors", self.run_folder / "model.json"
+        raw = noise.choice([self.safetensors, self.torch_file])
+        weights.write_bytes(damaged_bytes(raw, noise) if noise.random() < 0.7 else raw)
+        about.write_bytes(damaged_json(self.about, noise))
+        read, found = accepted(lambda: from_file(self.run_folder, None))
+        if not read:
+            return
+        _, weights_read = found
+        for each in weights_read.tensors.values():
+            if each.numel() > 10**6 or each.layout is not torch.strided:
+                raise FaultError(
+                    f"a tensor of {tuple(each.shape)} out of a file of {len(raw)} bytes"
+                )
+        accepted(lambda: (weights_read.digest, weights_read.normalisation(3)))
+
+
+__all__ = ["Checkpoints", "Data", "Imports", "Policies", "RunFiles", "WeightFiles"]

@@ -63,6 +63,8 @@ RUNS: dict[str, Callable[[Path], object]] = {
 class Forks(Fuzzer):
     """Runs in forks, compared with a run that nothing happened to."""
 
+    seconds = 600  # a case may resume several runs, on a machine that does other things too
+
     def prepare(self) -> None:
         torch.set_num_threads(1)
         for slow in ("dada.api", "dada.report.plots", "scipy.stats", "matplotlib.pyplot"):
@@ -72,7 +74,7 @@ class Forks(Fuzzer):
         images = noise.integers(0, 255, (80, 8, 8)).astype(np.uint8)
         np.savez(self.folder / "grey.npz", images=images, labels=np.arange(80) % 4)
         self.reference: dict[str, tuple[dict[str, Any], float]] = {}
-        self.number = 0
+        self.runs = 0
 
     def expected(self, kind: str) -> tuple[dict[str, Any], float]:
         """The results of an undisturbed run, and how long it took."""
@@ -163,7 +165,6 @@ class Kills(Forks):
     def prepare(self) -> None:
         super().prepare()
         self.open: dict[str, tuple[Path, int]] = {}  # runs in progress, and how often killed
-        self.last = ""
 
     def case(self, noise: random.Random) -> None:
         kind = noise.choice([*RUNS])
@@ -176,8 +177,8 @@ class Kills(Forks):
             self._complete(kind, out)
 
     def _fresh(self, kind: str) -> Path:
-        self.number += 1
-        return self.folder / f"run{self.number}" / kind
+        self.runs += 1
+        return self.folder / f"run{self.runs}" / kind
 
     def _killed(self, kind: str, out: Path, seconds: float, noise: random.Random) -> bool:
         forks = self.start(kind, out)
@@ -216,20 +217,15 @@ class Soak(Forks):
     full, quick = 300, 5
     troubles = ("kill", "terminate", "full disk", "clock", "damage", "none", "again")
 
-    def prepare(self) -> None:
-        super().prepare()
-        self.turn = 0
-
     def case(self, noise: random.Random) -> None:
         kind = noise.choice(["search", "train", "compare"])
-        trouble = self.troubles[self.turn % len(self.troubles)]
-        self.turn += 1
+        trouble = self.troubles[self.number % len(self.troubles)]
         if trouble == "again":
             self._again_and_again()
             return
         _, took = self.expected(kind)
-        self.number += 1
-        out = self.folder / f"soak{self.number}" / kind
+        self.runs += 1
+        out = self.folder / f"soak{self.runs}" / kind
         before = {"full disk": _full_disk, "clock": _clock_jumps}.get(trouble)
         forks = self.start(kind, out, before)
         if trouble in ("kill", "terminate", "damage"):

@@ -26,6 +26,7 @@ from dada.policy import Policy, baselines
 from dada.policy_search.lookahead import OnRun
 from dada.policy_search.verify import OnTraining
 from dada.runlog import POLICY
+from dada.safe_text import one_line_errors
 from dada.training.loop import Job, run_job
 from dada.training.loop import try_step as training_step
 
@@ -41,6 +42,7 @@ __all__ = [
 ]
 
 
+@one_line_errors
 @followed
 def search(
     train_data: Any = None,
@@ -108,6 +110,7 @@ def search(
     return run_search(asked, job, facts, on_epoch, on_lookahead, on_training)
 
 
+@one_line_errors
 @followed
 def train(
     data: Any = None,

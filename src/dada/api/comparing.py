@@ -27,13 +27,14 @@ from dada.config import whole_number
 from dada.data import Split, split_for_scoring
 from dada.engine import several_processes
 from dada.models.weights import Tell
-from dada.safe_text import quoted
+from dada.safe_text import one_line_errors, quoted
 from dada.training.loop import try_step as training_step
 from dada.trials.runners import OnTrialEpoch, Setting, default_at_once
 
 DEFAULT_POLICIES = ("uniform", "trivialaugment", "cutout", "none")
 
 
+@one_line_errors
 @followed
 def compare(
     data: Any = None,

@@ -23,10 +23,13 @@ from dada.report.repeat import asked_of, changed_settings
 from dada.report.run_directory import RunDirectory, mapping, number, read_run_directory
 from dada.runlog import POLICY, RunLog
 from dada.runlog.lock import DirectoryLock
+from dada.safe_text import one_line_errors
 
 BUDGET = 60.0  # nominal seconds, for a user who names none
 
 
+@one_line_errors
+@one_line_errors
 def verify(
     run: str | os.PathLike[str],
     budget: float | None = None,

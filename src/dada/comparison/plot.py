@@ -7,6 +7,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from dada.comparison.result import Comparison
+from dada.runlog.files import write
+from dada.safe_text import printable
 
 
 def save_plot(comparison: Comparison, path: str | os.PathLike[str]) -> Path | None:
@@ -37,7 +39,7 @@ def save_plot(comparison: Comparison, path: str | os.PathLike[str]) -> Path | No
     high = min(max([highest, *ends]), highest + span, 100.0)
     axes.set_xlim(low - margin / 4, high + margin / 4)
     axes.set_ylim(-0.6, len(rows) - 0.4)
-    axes.set_yticks(range(len(rows)), [row.name for row in rows])
+    axes.set_yticks(range(len(rows)), [_plain(row.name) for row in rows])
     axes.grid(axis="x", color="#e0e0e0")
     axes.set_axisbelow(True)
     for side in ("top", "right", "left"):
@@ -46,9 +48,12 @@ def save_plot(comparison: Comparison, path: str | os.PathLike[str]) -> Path | No
     what = comparison.metric.replace("_", " ")
     shown = f"{count} seeds, mean and 95% interval" if count > 1 else "one seed"
     axes.set_xlabel(f"{what} (%): {shown}")
-    axes.set_title(f"{comparison.data}, {comparison.model}", loc="left", fontsize=11)
+    axes.set_title(_plain(f"{comparison.data}, {comparison.model}"), loc="left", fontsize=11)
     path = Path(path)
-    beside = path.with_name(f".{path.name}.tmp")
-    figure.savefig(beside, dpi=150, format="png")
-    os.replace(beside, path)
+    write(path, lambda file: figure.savefig(file, dpi=150, format="png"))
     return path
+
+
+def _plain(name: str) -> str:
+    """A foreign name in a picture, where matplotlib takes what is between dollars for a formula."""
+    return printable(name).replace("$", r"\$")

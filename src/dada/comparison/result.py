@@ -14,7 +14,7 @@ from dada import safe_json
 from dada.policy import baselines
 from dada.runlog import versions
 from dada.safe_html import fill, table
-from dada.safe_text import LONGEST_MESSAGE, printable
+from dada.safe_text import LONGEST_MESSAGE, one_line_errors, printable
 from dada.trials import statistics
 from dada.trials.runners import TrialScores
 from dada.trials.statistics import Difference, Interval
@@ -95,6 +95,7 @@ class Comparison:
         return json.dumps(content, indent=1, allow_nan=False) + "\n"
 
     @classmethod
+    @one_line_errors
     def load(cls, path: str | os.PathLike[str]) -> Comparison:
         """From a file, or from the run directory that holds it."""
         file = Path(path) / "comparison.json" if Path(path).is_dir() else Path(path)

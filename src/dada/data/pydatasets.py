@@ -21,6 +21,7 @@ from dada.data.images import ImageInfo, Preprocessing, from_item, image_info
 from dada.data.parts import DatasetPart, Part, TensorPart
 from dada.data.raw import INSPECT_ALL, PART_NAMES, RawPart, RawSplit, positions_to_inspect
 from dada.data.split import IN_MEMORY_LIMIT
+from dada.safe_text import shell_word
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -218,7 +219,8 @@ def _open_torchvision(
         except (RuntimeError, FileNotFoundError) as problem:
             shown = [repr(root), *(f"{k}={v!r}" for k, v in choice.items()), "download=True"]
             call = f"torchvision.datasets.{kind.__name__}({', '.join(shown)})"
-            fetch = f'download it with: python -c "import torchvision; {call}"'
+            code = shell_word(f"import torchvision; {call}")
+            fetch = f"download it with: python -c {code}"
             if not can_download:
                 fetch = f"put its files under {root}"
             raise ValueError(
@@ -255,9 +257,10 @@ def from_hugging_face(name: str, seed: int) -> RawSplit:
             loaded = datasets.load_dataset(*arguments)
         except Exception as problem:  # its errors come from several packages
             call = ", ".join(map(repr, arguments))
+            code = shell_word(f"import datasets; datasets.load_dataset({call})")
             raise ValueError(
                 f"hf:{name}: not in the local cache ({_first_line(problem)}); download it with: "
-                f'python -c "import datasets; datasets.load_dataset({call})"'
+                f"python -c {code}"
             ) from problem
         finally:
             datasets.config.HF_HUB_OFFLINE = before

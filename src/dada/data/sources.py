@@ -21,7 +21,7 @@ from dada.data.pydatasets import from_dataset, from_hugging_face, from_torchvisi
 from dada.data.raw import InMemory, RawSplit, build_split
 from dada.data.split import Split
 from dada.names import did_you_mean
-from dada.safe_text import quoted
+from dada.safe_text import one_line_errors, quoted
 
 _DEFAULT_TORCHVISION_ROOT = "data"
 
@@ -78,6 +78,7 @@ def load_with_base(
     return split, base
 
 
+@one_line_errors
 def load(
     source: Any = None,
     *,

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, distributed
 
-from dada.engine.watch import Watch
+from dada.engine.watch import Watch, ends_if_alone
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -179,11 +179,12 @@ def join(device: torch.device) -> tuple[Watch, Ranks]:
     card = device if device.type == "cuda" else None
     if card is not None:  # NCCL talks from the current card, which is the first one unless said
         torch.cuda.set_device(card)
-    if not distributed.is_initialized():
-        distributed.init_process_group("gloo" if card is None else "nccl", device_id=card)
-        atexit.register(distributed.destroy_process_group)
-    ranks = Ranks(distributed.get_rank(), distributed.get_world_size())
-    return _watching(ranks), ranks
+    with ends_if_alone():
+        if not distributed.is_initialized():
+            distributed.init_process_group("gloo" if card is None else "nccl", device_id=card)
+            atexit.register(distributed.destroy_process_group)
+        ranks = Ranks(distributed.get_rank(), distributed.get_world_size())
+        return _watching(ranks), ranks
 
 
 @cache

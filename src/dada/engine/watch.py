@@ -12,8 +12,11 @@ import os
 import socket
 import sys
 import threading
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from selectors import EVENT_READ, DefaultSelector
+
+from dada.safe_text import quoted
 
 FAREWELL = b"."
 CONNECT = 60.0  # seconds
@@ -25,6 +28,46 @@ GONE = (
     "process {who} of {world} has ended, killed or out of memory; "
     "what was done is kept: start all of them again with `resume=True`"
 )
+
+
+JOIN_VARIABLE = "DADA_JOIN_SECONDS"
+JOIN = 45.0  # seconds for all to come: who died before has no connection that could break
+ABSENT = (
+    "not all {world} processes came within {seconds:g} s; start all of them again with --resume, "
+    f"or give them longer with the variable {JOIN_VARIABLE}"
+)
+
+
+@contextmanager
+def ends_if_alone() -> Iterator[None]:
+    """While processes find each other, which waits for ever for one that has died.
+
+    `torchrun` sees that itself, and knows better than a clock.
+    """
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        yield
+        return
+    given = os.environ.get(JOIN_VARIABLE, str(JOIN))
+    try:
+        seconds = float(given)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < 1e6:
+        raise ValueError(f"{JOIN_VARIABLE} should be a number of seconds, but is {quoted(given)}")
+    absent = ABSENT.format(world=os.environ.get("WORLD_SIZE", "the"), seconds=seconds)
+    timer = threading.Timer(seconds, _end_with, [absent])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def _end_with(line: str) -> None:
+    with suppress(Exception):
+        print(f"dada: {line}", file=sys.stderr, flush=True)
+    os._exit(1)
 
 
 class Watch:
@@ -98,10 +141,7 @@ class Watch:
     def _end(self) -> None:
         """Unless the main thread ends of it first, which cannot when it waits for the other."""
         threading.Event().wait(GRACE)
-        with suppress(Exception):
-            reason = self.reason().replace("`resume=True`", "--resume")
-            print(f"dada: {reason}", file=sys.stderr, flush=True)
-        os._exit(1)
+        _end_with(self.reason().replace("`resume=True`", "--resume"))
 
     def reason(self) -> str:
         return GONE.format(who=self.who, world=self.world)

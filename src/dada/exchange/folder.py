@@ -24,7 +24,7 @@ from dada.data.images import (
 from dada.data.walk import Walk
 from dada.policy import Policy
 from dada.runlog.files import CannotWriteError, named_if_unwritable
-from dada.safe_text import printable, quoted
+from dada.safe_text import one_line_errors, printable, quoted
 
 LONGEST_FILE_NAME = 255  # bytes, on the disks of all usual systems
 
@@ -45,6 +45,7 @@ class FolderResult:
     converted: list[str] = field(default_factory=list)
 
 
+@one_line_errors
 def apply_to_folder(
     policy: Policy, source: Path, target: Path, *, copies: int = 1, seed: int = 0
 ) -> FolderResult:

@@ -19,7 +19,7 @@ from dada.models.small import Small
 from dada.models.weights import Weights
 from dada.models.wideresnet import WideResNet
 from dada.names import MODELS, did_you_mean
-from dada.safe_text import quoted
+from dada.safe_text import one_line_errors, quoted
 
 __all__ = [
     "BUILDERS",
@@ -66,6 +66,7 @@ def is_factory(name: str) -> bool:
     return FACTORY.fullmatch(name) is not None
 
 
+@one_line_errors
 def build(
     name: str,
     num_classes: int,

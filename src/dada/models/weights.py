@@ -6,12 +6,12 @@ Nothing is downloaded unless a user asks for it, and nothing in a file is run.
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import pickle
 import re
 import urllib.error
 import urllib.request
+import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,7 +21,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dada.runlog import read_weights
+from dada import safe_json
+from dada.runlog.files import check_held, read_stored, read_weights
+from dada.safe_text import printable, quoted
 
 Tell = Callable[[str], None]
 """Is given a line for the user."""
@@ -93,11 +95,30 @@ def _about(file: Path) -> dict[str, Any]:
     beside = file.with_name(ABOUT)
     if file.name != OWN_WEIGHTS or not beside.is_file():
         return {}
-    try:
-        found = json.loads(beside.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{beside} is not readable as JSON: {error}") from None
-    return found if isinstance(found, dict) else {}
+    about = safe_json.read_object(beside)
+    name = about.get("model")
+    if name is not None and not (isinstance(name, str) and names_no_code(name)):
+        raise ValueError(
+            f"{beside} names the model {quoted(name)}, which would be imported and called; give "
+            "`model` yourself if you would run it"
+        )
+    mean, std = about.get("mean"), about.get("std")
+    if (mean, std) != (None, None) and not _can_normalise(mean, std):
+        raise ValueError(f"{beside} is damaged: mean {quoted(mean)}, std {quoted(std)}")
+    return about
+
+
+def names_no_code(name: str) -> bool:
+    """Whether a network of this name is one of ours, of timm or of torchvision."""
+    package, colon, _ = name.partition(":")
+    return not colon or package in ("timm", "torchvision")
+
+
+def _can_normalise(mean: Any, std: Any) -> bool:
+    if not (isinstance(mean, list) and isinstance(std, list) and len(mean) == len(std) > 0):
+        return False
+    numbers = all(type(each) in (int, float) for each in (*mean, *std))
+    return numbers and max(map(abs, mean)) < 1e6 and 1e-6 < min(std) <= max(std) < 1e6
 
 
 def _read(file: Path) -> dict[str, Tensor]:
@@ -110,10 +131,15 @@ def _read(file: Path) -> dict[str, Tensor]:
             found = found[key]
     if not isinstance(found, Mapping) or not found:
         raise ValueError(f"`weights` {file}: it holds no weights by name")
-    strange = [str(key) for key, each in found.items() if not isinstance(each, Tensor)]
+    strange = [
+        key
+        for key, each in found.items()
+        if not (isinstance(key, str) and isinstance(each, Tensor) and _is_plain(each))
+    ]
     if strange:
         raise ValueError(
-            f"`weights` {file}: {strange[0]!r} is no tensor; save the network's state_dict()"
+            f"`weights` {file}: {quoted(strange[0])} is no tensor of numbers; save the network's "
+            "state_dict()"
         )
     # What DataParallel and torch.compile put before every name.
     tensors: dict[str, Tensor] = dict(found)
@@ -123,9 +149,19 @@ def _read(file: Path) -> dict[str, Tensor]:
     return tensors
 
 
+def _is_plain(tensor: Tensor) -> bool:
+    return (
+        tensor.layout is torch.strided and tensor.device.type == "cpu" and not tensor.is_quantized
+    )
+
+
 def _read_torch(file: Path) -> Any:
     try:
-        return torch.load(file, map_location="cpu", weights_only=True)
+        if zipfile.is_zipfile(file):
+            return read_stored(file)
+        content = torch.load(file, map_location="cpu", weights_only=True)
+        check_held(content)
+        return content
     except pickle.UnpicklingError:
         raise ValueError(
             f"`weights` {file}: it holds more than numbers, and a file's code is not run; "
@@ -133,7 +169,7 @@ def _read_torch(file: Path) -> Any:
         ) from None
     except Exception as error:  # a damaged file makes torch raise anything
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise ValueError(f"`weights` {file}: cannot be read ({reason})") from None
+        raise ValueError(f"`weights` {file}: cannot be read ({printable(reason)})") from None
 
 
 @dataclass(frozen=True, kw_only=True)

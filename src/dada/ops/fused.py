@@ -45,7 +45,7 @@ def _rows_on(
 
 def run(
     ops: tuple[Op, ...],
-    images_BCHW: Tensor,
+    levels_BCHW: Tensor,
     op_index_BK: Tensor,
     value_BK: Tensor,
     center_BK2: Tensor,
@@ -55,8 +55,8 @@ def run(
     # Triton is imported, and its kernels compiled, only when a CUDA batch comes.
     from dada.ops.fused_kernels import pixels, statistics
 
-    b, c, h, w = images_BCHW.shape
-    device = images_BCHW.device
+    b, c, h, w = levels_BCHW.shape
+    device = levels_BCHW.device
     formula_O, motion_O5 = _rows_on(ops, device, h, w)
     op_index_BK, value_BK = op_index_BK.contiguous(), value_BK.contiguous()
     center_BK2 = center_BK2.to(torch.float64).contiguous()
@@ -69,16 +69,16 @@ def run(
     constants = {"CHANNELS": c, "BLOCK": PIXELS_PER_PROGRAM, "enable_fp_fusion": False}
     blocks = -(-h * w // PIXELS_PER_PROGRAM)
     for k in range(steps):
-        images_BCHW = _others(ops, images_BCHW, op_index_BK, value_BK, center_BK2, k)
+        levels_BCHW = _others(ops, levels_BCHW, op_index_BK, value_BK, center_BK2, k)
         statistics[(b, c)](
-            images_BCHW, op_index_BK, formula_O, table_BC256, mean_B, k, steps, h * w, **constants
+            levels_BCHW, op_index_BK, formula_O, table_BC256, mean_B, k, steps, h * w, **constants
         )
         normalises = normal is not None and k == steps - 1
-        result = torch.empty_like(images_BCHW)
+        result = torch.empty_like(levels_BCHW)
         if normalises:
             result = torch.empty(b, h, w, c, dtype=torch.float32, device=device).permute(0, 3, 1, 2)
         pixels[(b, blocks)](
-            images_BCHW,
+            levels_BCHW,
             result,
             op_index_BK,
             value_BK,
@@ -96,8 +96,8 @@ def run(
             NORMALISE=normalises,
             **constants,
         )
-        images_BCHW = result
-    return images_BCHW
+        levels_BCHW = result
+    return levels_BCHW
 
 
 def _others(

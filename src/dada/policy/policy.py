@@ -21,7 +21,7 @@ from dada.names import did_you_mean, published_policies
 from dada.policy.space import SPACES
 from dada.policy.steps import Magnitude, PolicyOp, SubPolicy
 from dada.runlog import POLICY, UNFINISHED_POLICY, write_text
-from dada.safe_text import printable, quoted
+from dada.safe_text import one_line_errors, printable, quoted
 
 if TYPE_CHECKING:
     from dada.policy.transform import PolicyTransform
@@ -121,6 +121,7 @@ class Policy:
         return Path(path)
 
     @classmethod
+    @one_line_errors
     def load(cls, source: str | os.PathLike[str]) -> Policy:
         """A policy from a file, a run directory, or a name (`dada.policy.names()` lists them).
 
@@ -152,6 +153,7 @@ class Policy:
         return cls.from_rows(shipped[str(source)], name=str(source), published=True)
 
     @classmethod
+    @one_line_errors
     def from_json(cls, text: str) -> Policy:
         """Read the file's text; whatever is not understood is refused by name."""
         return cls._from_content(safe_json.parse(text))

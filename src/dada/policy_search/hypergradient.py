@@ -23,7 +23,6 @@ import functools
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 import torch.nn.functional as F
@@ -48,23 +47,6 @@ class Cost:
     cost_B: Tensor
     loss_B: Tensor
     cost_grad_BCHW: Tensor | None = None
-
-
-class Hypergradient(Protocol):
-    """The signature shared by the entries of HYPERGRADIENTS."""
-
-    def __call__(
-        self,
-        model: nn.Module,
-        weights: Weights,
-        val_grad: Weights,
-        inner_lr: float | Tensor,
-        images_BCHW: Tensor,
-        labels_B: Tensor,
-        *,
-        image_grad: bool = False,
-        loss_B: LossPerImage = ...,
-    ) -> Cost: ...
 
 
 def cross_entropy_B(logits_BL: Tensor, labels_B: Tensor) -> Tensor:
@@ -102,30 +84,71 @@ def virtual_val_grad(
     return dict(zip(unrolled, grads, strict=True)), val_loss_B.detach()
 
 
-def finite_difference_cost(
-    model: nn.Module,
-    weights: Weights,
-    val_grad: Weights,
-    inner_lr: float | Tensor,
-    images_BCHW: Tensor,
-    labels_B: Tensor,
-    *,
-    image_grad: bool = False,
-    loss_B: LossPerImage = cross_entropy_B,
-    step_norm: float = STEP_NORM,
-) -> Cost:
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Question:
+    """What does each of these images cost, at these weights, along this validation gradient?"""
+
+    model: nn.Module
+    weights: Weights
+    val_grad: Weights
+    inner_lr: float | Tensor
+    images_BCHW: Tensor
+    labels_B: Tensor
+    image_grad: bool  # whether the gradient by pixel is asked for too
+    loss_B: LossPerImage
+
+    def losses(self, weights: Weights, images_BCHW: Tensor) -> Tensor:
+        return _losses(self.model, weights, images_BCHW, self.labels_B, self.loss_B)
+
+
+class Hypergradient:
+    """A way to the costs, as a function."""
+
+    def __init__(self, way: Callable[[Question], Cost]) -> None:
+        self.way = way
+        self.__doc__ = way.__doc__
+
+    def __call__(
+        self,
+        model: nn.Module,
+        weights: Weights,
+        val_grad: Weights,
+        inner_lr: float | Tensor,
+        images_BCHW: Tensor,
+        labels_B: Tensor,
+        *,
+        image_grad: bool = False,
+        loss_B: LossPerImage = cross_entropy_B,
+    ) -> Cost:
+        _check_names(weights, val_grad, "val_grad")
+        return self.way(
+            Question(
+                model=model,
+                weights=weights,
+                val_grad=val_grad,
+                inner_lr=inner_lr,
+                images_BCHW=images_BCHW,
+                labels_B=labels_B,
+                image_grad=image_grad,
+                loss_B=loss_B,
+            )
+        )
+
+
+@Hypergradient
+def finite_difference_cost(asked: Question) -> Cost:
     """cost_i = -zeta (l_i(w+) - l_i(w-)) / (2 epsilon), w+- = w +- epsilon g, epsilon = 0.01/||g||.
 
     Two forward passes (and two backward passes to the pixels with `image_grad`). Both see the same
     dropout masks, or the difference would be noise divided by epsilon. Keep the passes in float32
     or TF32: in bfloat16 rounding is a large part of the difference (docs/results.md has errors).
     """
-    _check_names(weights, val_grad, "val_grad")
-    grads = [val_grad[name].detach() for name in weights]
+    weights, images_BCHW, image_grad = asked.weights, asked.images_BCHW, asked.image_grad
+    grads = [asked.val_grad[name].detach() for name in weights]
     norm = torch.stack(torch._foreach_norm(grads)).square().sum().sqrt()
-    epsilon = step_norm / norm.clamp_min(torch.finfo(norm.dtype).tiny ** 0.5)
+    epsilon = STEP_NORM / norm.clamp_min(torch.finfo(norm.dtype).tiny ** 0.5)
     steps = _scaled(grads, epsilon)
-    rng = _RandomState(model, images_BCHW.device)
+    rng = _RandomState(asked.model, images_BCHW.device)
 
     def at(shift: Callable[[list[Tensor], list[Tensor]], Iterable[Tensor]]) -> list[Tensor]:
         """The losses at shifted weights, and their gradient by pixel if asked for."""
@@ -133,15 +156,14 @@ def finite_difference_cost(
         rng.rewind()
         images = images_BCHW.detach().requires_grad_(image_grad)
         with torch.set_grad_enabled(image_grad):
-            named = dict(zip(weights, shifted, strict=True))
-            loss = _losses(model, named, images, labels_B, loss_B)
+            loss = asked.losses(dict(zip(weights, shifted, strict=True)), images)
         pixels = [torch.autograd.grad(loss.sum(), images)[0]] if image_grad else []
         return [loss.detach(), *pixels]
 
     plus, minus = side_by_side(
         lambda: at(torch._foreach_add), lambda: at(torch._foreach_sub), images_BCHW.device
     )
-    scale = -inner_lr / (2 * epsilon)
+    scale = -asked.inner_lr / (2 * epsilon)
     return Cost(
         cost_B=scale * (plus[0] - minus[0]),
         loss_B=(plus[0] + minus[0]) / 2,
@@ -149,39 +171,29 @@ def finite_difference_cost(
     )
 
 
+@Hypergradient
 @plain_kernels()  # a hand-written backward pass has no forward-mode rule
-def forward_mode_cost(
-    model: nn.Module,
-    weights: Weights,
-    val_grad: Weights,
-    inner_lr: float | Tensor,
-    images_BCHW: Tensor,
-    labels_B: Tensor,
-    *,
-    image_grad: bool = False,
-    loss_B: LossPerImage = cross_entropy_B,
-) -> Cost:
+def forward_mode_cost(asked: Question) -> Cost:
     """cost_i = -zeta J_i g with J_i = d l_i / d w, by one forward-mode pass; no epsilon.
 
     With `image_grad`, forward mode over the reverse pass to the pixels. The other way round, which
     differentiates torch's own forward rule of BatchNorm, is silently wrong in train mode (7% here;
     https://github.com/pytorch/pytorch/issues/196699).
     """
-    _check_names(weights, val_grad, "val_grad")
     _load_forward_mode()
-    primal = {name: weight.detach() for name, weight in weights.items()}
-    tangent = {name: val_grad[name].detach() for name in weights}
-    images = images_BCHW.detach()
+    primal = {name: weight.detach() for name, weight in asked.weights.items()}
+    tangent = {name: asked.val_grad[name].detach() for name in asked.weights}
+    images, inner_lr = asked.images_BCHW.detach(), asked.inner_lr
 
     def losses(weights: Weights, images: Tensor) -> tuple[Tensor, Tensor]:
-        loss = _losses(model, weights, images, labels_B, loss_B)
+        loss = asked.losses(weights, images)
         return loss.sum(), loss
 
     def losses_and_pixel_grad(weights: Weights) -> tuple[Tensor, Tensor]:
         grad_BCHW, loss = torch.func.grad(losses, argnums=1, has_aux=True)(weights, images)
         return loss, grad_BCHW
 
-    if not image_grad:
+    if not asked.image_grad:
         both = torch.func.jvp(lambda w: losses(w, images)[1], (primal,), (tangent,))
         return Cost(cost_B=-inner_lr * both[1], loss_B=both[0])
     both = torch.func.jvp(losses_and_pixel_grad, (primal,), (tangent,))

@@ -26,6 +26,7 @@ from dada.report.run_directory import RunDirectory, read_policy_alone, read_run_
 from dada.report.samples import Sample, save_samples
 from dada.report.verdict import found, verdict_block
 from dada.runlog import write_text
+from dada.safe_text import one_line_errors
 
 __all__ = ["render", "save_samples", "write_report"]
 
@@ -53,6 +54,7 @@ LINKS = {
 }
 
 
+@one_line_errors
 def write_report(
     run: str | os.PathLike[str],
     comparison: str | os.PathLike[str] | None = None,

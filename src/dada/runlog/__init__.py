@@ -23,7 +23,6 @@ import re
 import time
 import tomllib
 import warnings
-import zipfile
 from collections import Counter, OrderedDict
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -38,6 +37,7 @@ from dada.runlog.environment import versions
 from dada.runlog.files import (
     RUN,
     named_if_unwritable,
+    read_stored,
     read_weights,
     write,
     write_text,
@@ -45,7 +45,8 @@ from dada.runlog.files import (
 )
 from dada.runlog.lock import LOCK, DirectoryLock, check_unlocked
 from dada.runlog.toml import read_toml, to_toml
-from dada.safe_text import printable, quoted
+from dada.safe_files import open_to_append, read_bytes
+from dada.safe_text import one_line_errors, printable, quoted
 
 __all__ = [
     "POLICY",
@@ -75,6 +76,7 @@ BEFORE = {
 }
 BEFORE_ON_CPU = {"search.pixel_precision": "fp32"}
 
+MOST_LOG_BYTES = 2**30
 CHEAP_SECONDS = 0.03  # a checkpoint that takes no longer to write is always written
 CHECKPOINTS_SHARE = 0.02  # others take no more than this of a run's time
 
@@ -157,8 +159,8 @@ class RunLog:
         """
         line = json.dumps(_plain(metrics), allow_nan=False)
         file = self.path / _LOG
-        with named_if_unwritable(file), open(file, "a", encoding="utf-8", newline="\n") as stream:
-            stream.write(line + "\n")
+        with named_if_unwritable(file), open_to_append(file) as stream:
+            stream.write(line.encode() + b"\n")
         self._log_lines += 1
 
     def save_text(self, name: str, text: str) -> Path:
@@ -249,7 +251,7 @@ class RunLog:
     def _keep_log_lines(self, count: int | None) -> None:
         """Cut log.jsonl to its first `count` lines (None: all), dropping a half-written last."""
         file = self.path / _LOG
-        raw = file.read_bytes() if file.exists() else b""
+        raw = _read_log(file)
         lines = raw.splitlines(keepends=True)
         if lines and not lines[-1].endswith(b"\n"):
             lines.pop()
@@ -310,12 +312,11 @@ def read_summary(path: str | os.PathLike[str]) -> dict[str, Any]:
     return safe_json.read_object(Path(path) / _FINISHED)
 
 
+@one_line_errors
 def read_log(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
     """The lines of a run's log.jsonl, without a half-written last one; a run may be in progress."""
     file = Path(path) / _LOG
-    if not file.exists():
-        return []
-    *lines, _unfinished = file.read_text(encoding="utf-8", errors="replace").split("\n")
+    *lines, _unfinished = _read_log(file).decode("utf-8", errors="replace").split("\n")
     records = []
     for number, line in enumerate(lines, start=1):
         try:
@@ -327,6 +328,15 @@ def read_log(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
             raise ValueError(f"{file}, line {number} is damaged: not a JSON object")
         records.append(record)
     return records
+
+
+def _read_log(file: Path) -> bytes:
+    try:
+        return read_bytes(file, most=MOST_LOG_BYTES)
+    except FileNotFoundError:
+        return b""
+    except ValueError as error:
+        raise ValueError(f"{file} is no log: {error}") from None
 
 
 def _digest(settings: Mapping[str, Any]) -> str:
@@ -376,12 +386,7 @@ def _check_loadable(value: Any, name: str) -> None:
 
 
 def _load(file: Path) -> dict[str, Any]:
-    # torch.load does not compare the checksums that torch.save wrote: 235 of 327 flipped bytes in
-    # a small file went unnoticed.
-    with zipfile.ZipFile(file) as archive:
-        if archive.testzip() is not None:
-            raise zipfile.BadZipFile("checksum mismatch")
-    content = torch.load(file, map_location="cpu", weights_only=True)
+    content = read_stored(file)
     if not isinstance(content, dict) or content.get("format") != CHECKPOINT_FORMAT:
         raise ValueError("not a dada checkpoint")
     if content.get("version") == CHECKPOINT_VERSION and not (

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from dada.safe_files import read_bytes
 from dada.safe_text import printable
 
 MOST_BYTES = 2**20  # settings take some hundred
@@ -18,9 +19,7 @@ MOST_BYTES = 2**20  # settings take some hundred
 def read_toml(file: Path) -> dict[str, Any]:
     """What `to_toml` wrote; the error names the file."""
     try:
-        if file.stat().st_size > MOST_BYTES:
-            raise ValueError("it is larger than settings can be")
-        return tomllib.loads(file.read_text(encoding="utf-8"))
+        return tomllib.loads(read_bytes(file, most=MOST_BYTES).decode("utf-8"))
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{file} is not readable as TOML: {printable(error)}") from None
 

@@ -29,6 +29,8 @@ class Records:
 
     def __init__(self, run: Path, names: Sequence[str]) -> None:
         self.folder, self.names = run / FOLDER, list(names)
+        if self.folder.is_symlink():
+            raise ValueError(f"{self.folder} is a link, nothing is written through it; remove it")
         self.folder.mkdir(parents=True, exist_ok=True)
 
     def file(self, trial: Trial) -> Path:

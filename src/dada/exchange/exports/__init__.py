@@ -11,7 +11,7 @@ from dada.exchange.exports.physical_policy import PhysicalPolicy, in_physical_un
 from dada.names import EXPORT_TARGETS, did_you_mean
 from dada.policy import Policy
 from dada.runlog import write_text
-from dada.safe_text import quoted
+from dada.safe_text import one_line_errors, quoted
 
 # A library's module here has its name, and a `write`: the policy in physical units -> the file.
 TARGETS: dict[str, Callable[[PhysicalPolicy], str]] = {
@@ -20,6 +20,7 @@ TARGETS: dict[str, Callable[[PhysicalPolicy], str]] = {
 SUFFIXES = {"albumentations": ".json"}  # all others are Python
 
 
+@one_line_errors
 def export(policy: Policy, target: str) -> str:
     """The text of a file that applies the policy in that library; same policy, same bytes."""
     if target not in TARGETS:
@@ -30,6 +31,7 @@ def export(policy: Policy, target: str) -> str:
     return TARGETS[target](in_physical_units(policy, target))
 
 
+@one_line_errors
 def export_file(
     policy: Policy, target: str, out: str | os.PathLike[str] | None = None, *, force: bool = False
 ) -> Path:

@@ -9,7 +9,7 @@ from pathlib import Path
 from dada.exchange.imports import albumentations, timm, torchvision
 from dada.names import did_you_mean
 from dada.policy import Policy
-from dada.safe_text import printable, quoted
+from dada.safe_text import one_line_errors, printable, quoted
 
 # Each reader takes FILE (a path, or a name the library knows) and the operations to leave out.
 READERS: dict[str, Callable[[str, Collection[str]], Policy]] = {
@@ -19,6 +19,7 @@ READERS: dict[str, Callable[[str, Collection[str]], Policy]] = {
 }
 
 
+@one_line_errors
 def import_policy(file: str, source: str, *, exclude: Collection[str] = ()) -> Policy:
     """The policy of a file, or of a name, of another library.
 
@@ -38,6 +39,7 @@ def import_policy(file: str, source: str, *, exclude: Collection[str] = ()) -> P
         raise ValueError(f"{printable(file)}: not understood: {reason}") from None
 
 
+@one_line_errors
 def import_file(
     file: str,
     source: str,

@@ -82,6 +82,7 @@ def read(file: str, drop: Collection[str] = ()) -> Policy:
         entries, deviation, notes = entries_of(read_json(file, FORMS), file), 0.0, []
     else:
         kind, *options = file.split("-")
+        file = printable(file)  # a name from here on
         settings = _settings(options, file)
         deviation = settings.get("mstd", 0.0)
         if kind == "rand":

@@ -6,9 +6,9 @@ gradients of the expected cost. No model and no image in here, and nothing synch
 
 from __future__ import annotations
 
-import torch
+from typing import Unpack
 
-from dada.policy_search.estimators.base import Estimator, Gradients
+from dada.policy_search.estimators.base import Estimator, EstimatorSettings, Gradients
 from dada.policy_search.estimators.gumbel import GumbelSoftmax, SampledGumbelSoftmax
 from dada.policy_search.estimators.relax import ControlVariate, Relax
 from dada.policy_search.estimators.score import LeaveOneOut, Reinforce
@@ -39,24 +39,9 @@ def make_estimator(
     name: str,
     num_subpolicies: int,
     ops_per_subpolicy: int,
-    *,
-    temperature: float = 0.5,
-    views: int = 1,
-    branches: int | None = None,
-    generator: torch.Generator | None = None,
+    **settings: Unpack[EstimatorSettings],
 ) -> Estimator:
-    """An estimator by name.
-
-    `branches` is how many branches that were not drawn gumbel evaluates (None: all of them), and
-    `generator` initialises the control variate of relax.
-    """
+    """An estimator by name."""
     if name not in ESTIMATORS:
         raise ValueError(f"estimator should be one of {', '.join(ESTIMATORS)}, but got {name!r}")
-    return ESTIMATORS[name](
-        num_subpolicies,
-        ops_per_subpolicy,
-        temperature=temperature,
-        views=views,
-        branches=branches,
-        generator=generator,
-    )
+    return ESTIMATORS[name](num_subpolicies, ops_per_subpolicy, **settings)

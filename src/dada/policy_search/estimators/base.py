@@ -10,7 +10,7 @@ over its D independent draws.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, TypedDict
 
 import torch
 from torch import Tensor, nn
@@ -82,6 +82,15 @@ class Estimate(NamedTuple):
     control_variate: tuple[Tensor, ...] = ()
 
 
+class EstimatorSettings(TypedDict, total=False):
+    """What an estimator may be given besides the size of the policy."""
+
+    temperature: float  # of the relaxed draws
+    views: int  # of every image in a batch
+    branches: int | None  # how many that were not drawn gumbel evaluates; None: all of them
+    generator: torch.Generator | None  # what relax learns begins with its numbers
+
+
 class Estimator(nn.Module):
     """Sampling shared by all of them; a subclass says what becomes of the costs.
 
@@ -102,7 +111,6 @@ class Estimator(nn.Module):
         branches: int | None = None,
         generator: torch.Generator | None = None,
     ) -> None:
-        """`branches` is how many that were not drawn gumbel evaluates; None: all of them."""
         super().__init__()
         if not temperature > 0:
             raise ValueError(f"temperature should be positive, but got {temperature}")

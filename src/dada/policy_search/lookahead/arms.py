@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
+from dada import safe_json
 from dada.data import Split
 from dada.engine import ALONE, Ranks
 from dada.policy import Policy
@@ -83,7 +84,7 @@ class ArmRuns:
         if path is None or not path.exists():
             return {}
         try:
-            held = json.loads(path.read_text(encoding="utf-8"))
+            held = safe_json.read(path)
             return {
                 int(number): {n: float(loss[n]) for n in (*arms, ACCURACY) if n in loss}
                 for number, loss in held.items()

@@ -162,25 +162,13 @@ def _inside(images: Any) -> Any:
     return fn.slice(inner, start=[-1, -1], shape=size, axes=[0, 1], **pad)
 
 
-OPERATIONS = {
-    "ShearX": shear_x,
-    "ShearY": shear_y,
-    "TranslateX": translate_x,
-    "TranslateY": translate_y,
-    "TranslateXPixels": translate_x_pixels,
-    "TranslateYPixels": translate_y_pixels,
-    "Rotate": rotate,
-    "AutoContrast": auto_contrast,
-    "Invert": invert,
-    "Equalize": equalize,
-    "Solarize": solarize,
-    "Posterize": posterize,
-    "Contrast": contrast,
-    "Color": color,
-    "Brightness": brightness,
-    "Sharpness": sharpness,
-    "Cutout": cutout,
-}
+FUNCTIONS = (
+    *(shear_x, shear_y, translate_x, translate_y, translate_x_pixels, translate_y_pixels, rotate),
+    *(auto_contrast, invert, equalize, solarize, posterize),
+    *(contrast, color, brightness, sharpness, cutout),
+)
+# Under their names in SUBPOLICIES: translate_x_pixels is TranslateXPixels there.
+OPERATIONS = {do.__name__.title().replace("_", ""): do for do in FUNCTIONS}
 
 
 def _one_of(names: list[str], which: Any, images: Any, value: Any, center: Any) -> Any:

@@ -16,6 +16,7 @@ from dada.policy.draw import draw_batch
 # ranges one is taken, and a value drawn between its ends.
 SUBPOLICIES: list = []
 
+Named = dict[str, Any]  # the numbers of a draw, or Kornia's settings
 NAMES = list(KERNELS)
 NOTHING = -1
 
@@ -56,9 +57,7 @@ class DadaPolicy(GeometricAugmentationBase2D):
             op_BK = torch.where(fires_BK, row_BK7[..., 1].long(), NOTHING)
         return {"op": op_BK, "value": value_BK, "center": torch.stack(center, -1)}
 
-    def compute_transformation(
-        self, input: Tensor, params: dict[str, Tensor], flags: dict[str, Any]
-    ) -> Tensor:
+    def compute_transformation(self, input: Tensor, params: Named, flags: Named) -> Tensor:
         """Where a pixel goes, in Kornia's convention (whole numbers are centres of pixels)."""
         matrix_B33 = torch.eye(3, dtype=torch.float64).repeat(len(input), 1, 1)
         for rows, kernel, value_R, _ in self._stages(params):
@@ -71,11 +70,7 @@ class DadaPolicy(GeometricAugmentationBase2D):
         return matrix_B33.to(input)
 
     def apply_transform(
-        self,
-        input: Tensor,
-        params: dict[str, Tensor],
-        flags: dict[str, Any],
-        transform: Tensor | None = None,
+        self, input: Tensor, params: Named, flags: Named, transform: Tensor | None = None
     ) -> Tensor:
         if input.shape[1] not in (1, 3):
             raise ValueError(f"images should have 1 or 3 channels, got {tuple(input.shape)}")
@@ -89,11 +84,7 @@ class DadaPolicy(GeometricAugmentationBase2D):
         return levels.to(input.dtype) / 255
 
     def apply_transform_mask(
-        self,
-        input: Tensor,
-        params: dict[str, Tensor],
-        flags: dict[str, Any],
-        transform: Tensor | None = None,
+        self, input: Tensor, params: Named, flags: Named, transform: Tensor | None = None
     ) -> Tensor:
         h, w = input.shape[-2:]
         moved = input.clone()
