@@ -15,8 +15,10 @@ from dada import models
 from dada.api.preparation import ImageSize, OutPath, Preparation, as_typed, prepare
 from dada.api.results import Result, Trained, write_training
 from dada.api.settings import (
+    check_metric,
     check_size,
     lookahead_settings,
+    metric_for,
     reduced,
     search_settings,
     seeds_of,
@@ -26,7 +28,6 @@ from dada.api.settings import (
     with_room,
 )
 from dada.comparison import (
-    METRICS,
     Comparison,
     ComparisonJob,
     OnTrial,
@@ -46,7 +47,6 @@ from dada.policy_search.measuring import try_step as searching_step
 from dada.policy_search.verify import OnTraining
 from dada.report import save_samples, write_report
 from dada.runlog import POLICY
-from dada.safe_text import quoted
 from dada.training.loop import Job, run_job
 from dada.training.loop import try_step as training_step
 from dada.trials.runners import Setting, default_at_once
@@ -118,7 +118,7 @@ def search(
     ahead = lookahead_settings(asked, config, lookahead)
     verification = verify_settings(asked, config, verify, verify_budget)
     asked, split, base = asked.load(config.base, settings, val_data=val_data, seed=seed)
-    config = replace(asked.usual(config, settings, len(split.train)), base=base)
+    config = replace(asked.usual(config, settings, split), base=base)
     if asked.recipe is not None:
         split = reduced(split, asked.recipe, seed)
     undivided = split if split.val is None else None
@@ -135,7 +135,7 @@ def search(
     pristine = copy.deepcopy(network) if isinstance(asked.model, nn.Module) else name
     shape = split.num_classes, split.channels, split.image_size
     build = models.untrained(pristine, *shape, asked.weights)
-    training = asked.usual(TrainConfig(), {}, len(split.train))
+    training = asked.usual(TrainConfig(), {}, split)
     config = with_fewer_steps(config, ahead, split, build, asked.device, training)
     if on_start is not None:
         on_start(split, config, name)
@@ -247,7 +247,7 @@ def train(
     config = train_settings(asked, settings)
     loaded = policy if isinstance(policy, Policy) else Policy.load(policy)
     asked, whole, base = asked.load(config.base, settings, seed=seed)
-    config = asked.usual(config, settings, len(whole.train))
+    config = asked.usual(config, settings, whole)
     split, unseen = split_for_scoring(whole, seed)
     if not isinstance(policy, Policy):
         loaded = Policy.load(baselines.name_for_data(policy, split.name, split.image_size))
@@ -296,6 +296,7 @@ def train(
         seconds=result.seconds,
         images_per_second=result.images_per_second,
         classes=split.classes,
+        task=split.task,
         out=asked.path,
     )
 
@@ -310,7 +311,7 @@ def compare(
     seeds: int | Sequence[int] = 3,
     model: str | nn.Module | None = None,
     recipe: str | None = None,
-    metric: str = "accuracy",
+    metric: str | None = None,
     device: str = "auto",
     image_size: ImageSize = None,
     skip_bad: bool = False,
@@ -330,8 +331,8 @@ def compare(
 
     `data` is anything `dada.data.load` reads; scores are of its test images, else of its validation
     images, else of a fifth that is split off. `policies` are names, files, run directories or
-    `Policy` objects. `seeds` is how many, or which. `settings` are those of `TrainConfig`, over the
-    defaults or over a recipe's.
+    `Policy` objects. `seeds` is how many, or which. `metric` is one of the task's scores (default:
+    the one that decides). `settings` are those of `TrainConfig`, over the defaults or a recipe's.
 
     With `out`, every training that ends is written there, and `resume` continues from them.
     `at_once` trainings run side by side; None lets the program decide. More than one on a CPU means
@@ -355,8 +356,7 @@ def compare(
         skip_bad=skip_bad,
     )
     numbers = seeds_of(seeds)
-    if metric not in METRICS:
-        raise ValueError(f"`metric` should be one of {', '.join(METRICS)}, got {quoted(metric)}")
+    check_metric(metric)
     if at_once is not None:
         at_once = whole_number("at_once", at_once, least=1)
     auto = wants_auto(settings)
@@ -366,8 +366,9 @@ def compare(
         raise ValueError("under torchrun the processes meet in the run directory: give `out`")
     # Everyone is scored on the same images, whatever the seed of the training.
     asked, whole, base = asked.load(config.base, settings, seed=0)
-    config = replace(asked.usual(config, settings, len(whole.train)), base=base)
+    config = replace(asked.usual(config, settings, whole), base=base)
     split, _ = split_for_scoring(whole, seed=0)
+    metric = metric_for(split, metric)
     check_size(config, split)
     # A network that cannot be built, or gives no logits, is a mistake to find before any training.
     replace(asked, seed=numbers[0], model=copy.deepcopy(asked.model)).network(split)

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
-from dada import safe_json
+from dada import safe_json, tasks
 from dada.data import Split
 from dada.policy import Policy
 from dada.runlog import RunLog, read_log, read_summary, read_weights
 from dada.safe_text import printable
+from dada.tasks import TaskScores
 from dada.training.loop import TrainResult
-from dada.training.scores import Scores
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,11 +52,12 @@ class Trained:
     """A trained network, how good it is, and where it was written."""
 
     model: nn.Module
-    scores: Scores
+    scores: Any  # of the task: `dada.tasks` has the kinds
     history: list[dict[str, Any]]
     seconds: float
     images_per_second: float
     classes: tuple[str, ...]
+    task: str = "classification"
     out: Path | None = None
 
     @classmethod
@@ -72,27 +72,21 @@ class Trained:
             raise ValueError(f"{problem}; choose another `out`") from None
         return cls(
             model=network,
-            scores=_scores(path / "scores.json", split.num_classes),
+            scores=_scores(path / "scores.json", split),
             history=read_log(path),
             seconds=_number(path, "seconds"),
             images_per_second=_number(path, "images_per_second"),
             classes=split.classes,
+            task=split.task,
             out=path,
         )
 
 
-def _scores(file: Path, num_classes: int) -> Scores:
+def _scores(file: Path, split: Split) -> TaskScores:
     try:
-        scores = Scores(**safe_json.read_object(file))
-        rows = [[*map(int, row)] for row in scores.confusion_CC]
-        assert len(rows) == len(scores.class_error_C) == num_classes
-        assert all(len(row) == num_classes for row in rows)
-        known = (n for n in (scores.top5, *scores.class_error_C) if n is not None)
-        numbers = (scores.accuracy, scores.balanced_accuracy, scores.loss, scores.images, *known)
-        assert all(map(math.isfinite, numbers))
+        return tasks.named(split.task).read(safe_json.read_object(file), split.num_classes)
     except (TypeError, AssertionError):
         raise ValueError(f"{file} is damaged; choose another `out`") from None
-    return scores
 
 
 def write_training(run: RunLog, result: TrainResult, model_name: str, split: Split) -> None:
@@ -106,8 +100,11 @@ def write_training(run: RunLog, result: TrainResult, model_name: str, split: Spl
         "mean": mean,
         "std": std,
     }
+    if split.task != "classification":
+        about["task"] = split.task
+    scores: Any = result.scores
     run.save_weights("model.safetensors", result.model.state_dict())
     run.save_text("model.json", json.dumps(about, indent=2) + "\n")
-    run.save_text("scores.json", json.dumps(asdict(result.scores), indent=2) + "\n")
+    run.save_text("scores.json", json.dumps(asdict(scores), indent=2) + "\n")
     speed = {"images_per_second": round(result.images_per_second)}
     run.finish({"seconds": round(result.seconds, 2), **speed})

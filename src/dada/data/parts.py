@@ -25,15 +25,24 @@ from dada.engine import ALONE, Ranks, record_use, to_device
 
 _CPU = torch.device("cpu")
 
-Batch = tuple[Tensor, Tensor]
-"""(images_BCHW uint8, labels_B int64)"""
+Batch = tuple[Tensor, ...]
+"""(images_BCHW uint8, labels_B int64); or images and the targets of another task."""
 
 
 class Part(Protocol):
     """What the rest of the package asks of the training, validation or test images."""
 
     @property
-    def labels_N(self) -> Tensor: ...
+    def labels_N(self) -> Tensor:
+        """The class of every image; where it has boxes, masks or several labels, a class by which
+        images are divided evenly."""
+        ...
+
+    @property
+    def targets(self) -> tuple[Tensor, ...]:
+        """What takes the labels' place in a batch, a row for each image; none: the labels."""
+        ...
+
     @property
     def groups_N(self) -> Tensor | None:
         """Images with the same number must not be divided between training and validation."""
@@ -53,7 +62,7 @@ class Part(Protocol):
 
     def __len__(self) -> int: ...
     def batch(self, index_B: Tensor) -> Batch:
-        """(images_BCHW uint8, labels_B int64), on the part's device."""
+        """Images and what they should become, on the part's device."""
         ...
 
     def to(self, device: torch.device | str) -> Part: ...
@@ -79,6 +88,7 @@ class TensorPart:
     labels_N: Tensor
     groups_N: Tensor | None = None
     copies_N: Tensor | None = None
+    targets: tuple[Tensor, ...] = ()
 
     def __post_init__(self) -> None:
         assert self.images_NCHW.dtype == torch.uint8 and self.images_NCHW.ndim == 4
@@ -100,20 +110,28 @@ class TensorPart:
         # index_select with an index already on the device copies nothing and waits for nothing,
         # so a batch may be gathered inside a CUDA graph.
         index_B = index_B.to(self.images_NCHW.device, non_blocking=True)
-        return self.images_NCHW.index_select(0, index_B), self.labels_N.index_select(0, index_B)
+        held = self.targets or (self.labels_N,)
+        return (
+            self.images_NCHW.index_select(0, index_B),
+            *(each.index_select(0, index_B) for each in held),
+        )
 
     def to(self, device: torch.device | str) -> TensorPart:
         return replace(
-            self, images_NCHW=self.images_NCHW.to(device), labels_N=self.labels_N.to(device)
+            self,
+            images_NCHW=self.images_NCHW.to(device),
+            labels_N=self.labels_N.to(device),
+            targets=tuple(each.to(device) for each in self.targets),
         )
 
     def take(self, index_N: Tensor) -> TensorPart:
-        images_NCHW, labels_N = self.batch(index_N)
+        index_N = index_N.to(self.images_NCHW.device)
         return TensorPart(
-            images_NCHW,
-            labels_N,
+            self.images_NCHW.index_select(0, index_N),
+            self.labels_N.index_select(0, index_N),
             _rows(self.groups_N, index_N.cpu()),
             _rows(self.copies_N, index_N.cpu()),
+            tuple(each.index_select(0, index_N) for each in self.targets),
         )
 
     def relabel(self, labels_N: Tensor) -> TensorPart:
@@ -125,6 +143,8 @@ class TensorPart:
     def digest(self) -> bytes:
         hasher = hashlib.sha256(repr(tuple(self.images_NCHW.shape)).encode())
         hasher.update(self.labels_N.cpu().numpy().tobytes())
+        for target in self.targets:
+            hasher.update(target.cpu().contiguous().numpy().tobytes())
         for chunk in self.images_NCHW.split(1024):
             hasher.update(memoryview(chunk.cpu().contiguous().numpy()))
         return hasher.digest()
@@ -138,6 +158,7 @@ class _LazyPart:
     preprocessing: Preprocessing
     groups_N: Tensor | None = None
     copies_N: Tensor | None = None
+    targets: tuple[Tensor, ...] = ()
     device: torch.device = _CPU
 
     def __len__(self) -> int:
@@ -155,9 +176,11 @@ class _LazyPart:
         raise NotImplementedError
 
     def _to_device(self, images_BCHW: NDArray[np.uint8], index_B: Tensor) -> Batch:
-        labels_B = self.labels_N[index_B.to(self.labels_N.device)]
-        return to_device(torch.from_numpy(images_BCHW), self.device), to_device(
-            labels_B, self.device
+        index_B = index_B.to(self.labels_N.device)
+        held = self.targets or (self.labels_N,)
+        return (
+            to_device(torch.from_numpy(images_BCHW), self.device),
+            *(to_device(each[index_B], self.device) for each in held),
         )
 
     def batch(self, index_B: Tensor) -> Batch:
@@ -165,14 +188,20 @@ class _LazyPart:
 
     def load(self) -> TensorPart:
         images = torch.from_numpy(self._decode(list(range(len(self)))))
-        return TensorPart(images, self.labels_N, self.groups_N, self.copies_N).to(self.device)
+        held = TensorPart(images, self.labels_N, self.groups_N, self.copies_N, self.targets)
+        return held.to(self.device)
 
     def _taken(self, index_N: Tensor) -> dict[str, Any]:
         return {
             "labels_N": self.labels_N[index_N],
             "groups_N": _rows(self.groups_N, index_N),
             "copies_N": _rows(self.copies_N, index_N),
+            "targets": tuple(each[index_N] for each in self.targets),
         }
+
+    def _labels_digest(self) -> bytes:
+        held = (self.labels_N, *self.targets)
+        return b"".join(each.contiguous().numpy().tobytes() for each in held)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -267,7 +296,7 @@ class FilePart(_LazyPart):
 
     def digest(self) -> bytes:
         hasher = hashlib.sha256(self.preprocessing.identity.encode())
-        hasher.update(self.labels_N.numpy().tobytes())
+        hasher.update(self._labels_digest())
         for path in self.paths:
             name = path.removeprefix(self.root).replace(os.sep, "/").lstrip("/")
             about = f"{name}\0{os.path.getsize(path)}\0"
@@ -310,7 +339,7 @@ class DatasetPart(_LazyPart):
 
     def digest(self) -> bytes:
         hasher = hashlib.sha256(self.preprocessing.identity.encode())
-        hasher.update(self.labels_N.numpy().tobytes())
+        hasher.update(self._labels_digest())
         hasher.update(self.items_N.numpy().tobytes())
         # A dataset has neither file names nor sizes: 64 images spread over it represent the rest.
         probe = np.linspace(0, len(self) - 1, num=min(len(self), 64)).astype(int)

@@ -41,12 +41,19 @@ def _option(help: str, **details: Any) -> Any:
 class RunOptions:
     """A field is an option; `shares_options` gives all of them to a command."""
 
+    task: Annotated[
+        str | None,
+        _option("classification, multilabel, segmentation or detection; default: by the data."),
+    ] = None
     model: Annotated[str | None, _option("A network by name, or module:factory.")] = None
     pretrained: Annotated[
         bool, _option("Start from published weights of a timm: or torchvision: network.")
     ] = False
     weights: Annotated[
         Path | None, _option("Start from weights in a file, or from a run of dada train.")
+    ] = None
+    backbone: Annotated[
+        Path | None, _option("For detection, segmentation: weights of a classifier to build on.")
     ] = None
     freeze: Annotated[
         str | None, _option("Of such a network: norm (default), backbone or none does not learn.")

@@ -1,38 +1,33 @@
 """How good a network is on images it has not seen.
 
-Letters: B images of a batch, C classes, N images in all.
+Letters: B images of a batch, N images in all.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
+from dada import tasks
 from dada.data import Part, batches
 from dada.engine import ALONE, Precision, Ranks, channels_last
-from dada.models import set_training
+from dada.models import check_detections, check_logits, set_training
+from dada.tasks import Scores, Task, TaskScores
 
+__all__ = ["Scores", "check_network", "evaluate"]
+
+CLASSIFICATION = tasks.named("classification")
 BATCH = 500
+PIXELS = 500 * 64 * 64  # of a batch whose targets are as large as its images
 
 
-@dataclass(frozen=True, kw_only=True)
-class Scores:
-    """Fractions are in 0..1. A class without images has no error and no part in the balance."""
-
-    accuracy: float
-    top5: float | None  # None with five classes or fewer, where it would say nothing
-    balanced_accuracy: float
-    loss: float
-    images: int
-    confusion_CC: list[list[int]]  # [true class][predicted class]
-    class_error_C: list[float | None]
-
-    @property
-    def error(self) -> float:
-        return 1 - self.accuracy
+def check_network(task: Task, model: nn.Module, views_BCHW: Tensor, num_classes: int) -> None:
+    """ValueError unless the network gives what this task trains."""
+    shape = task.output_shape(views_BCHW.shape, num_classes)
+    if shape is None:
+        check_detections(model, views_BCHW)
+    else:
+        check_logits(model, views_BCHW, num_classes, shape=shape if len(shape) > 2 else None)
 
 
 @torch.no_grad()
@@ -43,46 +38,22 @@ def evaluate(
     num_classes: int,
     precision: Precision,
     ranks: Ranks = ALONE,
-) -> Scores:
+    task: Task = CLASSIFICATION,
+) -> TaskScores:
     """The scores of a network on every image of a part, in evaluation mode."""
     was_training = model.training
     model.eval()
     device = precision.device
-    # Summed on the device: nothing waits until all images have been seen.
-    confusion_CC = torch.zeros(num_classes, num_classes, dtype=torch.int64, device=device)
-    among_five = torch.zeros((), dtype=torch.int64, device=device)
-    loss = torch.zeros((), dtype=torch.float64, device=device)
-    every_N = torch.arange(ranks.rank, len(part), ranks.world)
-    for images, labels_B in batches(part, every_N.split(BATCH)):
-        with precision.passes():
-            logits_BC = model(channels_last(normalise(images), device)).float()
-        loss += F.cross_entropy(logits_BC, labels_B, reduction="sum")
-        pair_B = labels_B * num_classes + logits_BC.argmax(1)
-        confusion_CC += torch.bincount(pair_B, minlength=num_classes**2).view_as(confusion_CC)
-        best_B5 = logits_BC.topk(min(5, num_classes)).indices
-        among_five += (best_B5 == labels_B.unsqueeze(1)).sum()
+    meter = task.meter(num_classes, device)
+    first, step = (ranks.rank, ranks.world) if meter.adds_up else (0, 1)
+    every_N = torch.arange(first, len(part), step)
+    height, width = part.image_size
+    size = max(1, min(BATCH, PIXELS // (height * width))) if task.moves else BATCH
+    for images, *targets in batches(part, every_N.split(size)):
+        meter.add(model, channels_last(normalise(images), device), targets, precision.passes)
     if was_training:
         set_training(model)
-    confusion_CC, among_five, loss = (
-        ranks.gather(mine.unsqueeze(0)).sum(0) for mine in (confusion_CC, among_five, loss)
-    )
-    return _scores(confusion_CC.cpu(), int(among_five), float(loss))
-
-
-def _scores(confusion_CC: Tensor, among_five: int, loss: float) -> Scores:
-    total = int(confusion_CC.sum())
-    right_C, count_C = confusion_CC.diagonal().double(), confusion_CC.sum(1)
-    recall_C = right_C / count_C.clamp(min=1)
-    present_C = count_C > 0
-    return Scores(
-        accuracy=float(right_C.sum()) / total,
-        top5=among_five / total if len(confusion_CC) > 5 else None,
-        balanced_accuracy=float(recall_C[present_C].mean()),
-        loss=loss / total,
-        images=total,
-        confusion_CC=confusion_CC.tolist(),
-        class_error_C=[
-            1 - recall if present else None
-            for recall, present in zip(recall_C.tolist(), present_C.tolist(), strict=True)
-        ],
-    )
+    sums = meter.sums()
+    if meter.adds_up:
+        sums = [ranks.gather(mine.unsqueeze(0)).sum(0) for mine in sums]
+    return meter.scores(sums)

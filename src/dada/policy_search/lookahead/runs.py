@@ -30,9 +30,9 @@ from dada.policy_search.job import SearchJob
 from dada.policy_search.lookahead.scoring import ArmLosses
 from dada.policy_search.lookahead.stand_in import StandIn
 from dada.runlog import RunLog
+from dada.tasks import TaskScores
 from dada.training.epochs import DivergedError, Turns
 from dada.training.loop import Job, Slot, at_once_for, take_turns
-from dada.training.scores import Scores
 from dada.trials.cost import forward_work, training_seconds
 from dada.trials.short import seed_of, shorten
 
@@ -59,13 +59,13 @@ class BranchedRun:
 
 def run_branches(
     runs: Sequence[BranchedRun], at_once: int = 1
-) -> Iterator[tuple[BranchedRun, dict[str, Scores]]]:
+) -> Iterator[tuple[BranchedRun, dict[str, TaskScores]]]:
     """The scores of every arm, run by run in the order in which they end."""
     total = sum(run.steps for run in runs)
     return take_turns(((run, _branches(run, total)) for run in runs), at_once)
 
 
-def _branches(run: BranchedRun, steps_of_all: int) -> Turns[dict[str, Scores]]:
+def _branches(run: BranchedRun, steps_of_all: int) -> Turns[dict[str, TaskScores]]:
     job = run.job
     assert job.split.val is not None
     slot = Slot(job)
@@ -75,7 +75,7 @@ def _branches(run: BranchedRun, steps_of_all: int) -> Turns[dict[str, Scores]]:
         yield from slot.epoch(rates_S, steps_of_all)
     with state.lane:
         middle = _copied(state.checkpoint(run.shared_epochs, []))
-    scores = {}
+    scores: dict[str, TaskScores] = {}
     for name, arm in run.arms.items():
         state.restore(middle)
         set_training(state.model)

@@ -70,7 +70,9 @@ class Trainings:
         self.settled, self.total, self.on_training = settled, total, on_training
         # On a CPU one: these are short, and a process takes seconds to start.
         self.at_once = at_once or at_once_for(device, split.image_size)
-        self.records = None if run is None else Records(run.path / FOLDER, list(settled))
+        self.records = (
+            None if run is None else Records(run.path / FOLDER, list(settled), self.setting.task)
+        )
         self.done = 0
         self.seconds_before = 0.0  # of trainings that an earlier session made
 
@@ -114,7 +116,7 @@ class Trainings:
         return Trial(name=name, policy=policy, config=config, seed=seed)
 
     def _note(self, found: dict[Trial, float], trial: Trial, scores: dict[str, Any]) -> None:
-        found[trial] = 100 * scores["accuracy"]
+        found[trial] = 100 * scores[self.setting.task.decides]
         self.done += 1
         if self.on_training is not None:
             self.on_training(trial.name, found[trial], self.done, self.total)

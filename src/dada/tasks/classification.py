@@ -1,0 +1,134 @@
+"""One label for an image.
+
+Letters: B images of a batch, C classes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from dada.tasks.base import Called, Meter, Passes, Targets, Task
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scores:
+    """Fractions are in 0..1. A class without images has no error and no part in the balance."""
+
+    accuracy: float
+    top5: float | None  # None with five classes or fewer, where it would say nothing
+    balanced_accuracy: float
+    loss: float
+    images: int
+    confusion_CC: list[list[int]]  # [true class][predicted class]
+    class_error_C: list[float | None]
+
+    @property
+    def error(self) -> float:
+        return 1 - self.accuracy
+
+
+class Classification(Task):
+    name = "classification"
+    decides = "accuracy"
+    metrics = ("accuracy", "balanced_accuracy")
+    measures = True
+
+    def loss(
+        self,
+        model: nn.Module,
+        called: Called,
+        views_BCHW: Tensor,
+        targets: Targets,
+        *,
+        label_smoothing: float = 0.0,
+    ) -> Tensor:
+        (labels_B,) = targets
+        return F.cross_entropy(called(views_BCHW), labels_B, label_smoothing=label_smoothing)
+
+    def loss_B(self, outputs: Tensor, target: Tensor) -> Tensor:
+        return F.cross_entropy(outputs, target, reduction="none")
+
+    def meter(self, num_classes: int, device: Any) -> Meter:
+        return _Counts(num_classes, device)
+
+    def class_scores(self, scores: Scores) -> list[float | None]:
+        return [None if error is None else 1 - error for error in scores.class_error_C]
+
+    def kept(self, scores: Scores) -> dict[str, Any]:
+        return {
+            "accuracy": scores.accuracy,
+            "top5": scores.top5,
+            "balanced_accuracy": scores.balanced_accuracy,
+            "loss": scores.loss if math.isfinite(scores.loss) else None,
+            "images": scores.images,
+            "class_error_C": list(scores.class_error_C),
+        }
+
+    def read(self, content: Mapping[str, Any], num_classes: int) -> Scores:
+        scores = Scores(**content)
+        rows = [[*map(int, row)] for row in scores.confusion_CC]
+        assert len(rows) == len(scores.class_error_C) == num_classes
+        assert all(len(row) == num_classes for row in rows)
+        known = (n for n in (scores.top5, *scores.class_error_C) if n is not None)
+        numbers = (scores.accuracy, scores.balanced_accuracy, scores.loss, scores.images, *known)
+        assert all(map(math.isfinite, numbers))
+        return scores
+
+    def words(self, scores: Scores) -> dict[str, str]:
+        found = {"accuracy": f"{scores.accuracy:.2%}"}
+        if scores.top5 is not None:
+            found["among the best five"] = f"{scores.top5:.2%}"
+        found["mean accuracy of the classes"] = f"{scores.balanced_accuracy:.2%}"
+        found["loss"] = f"{scores.loss:.4f}"
+        return found
+
+
+class _Counts:
+    adds_up = True
+
+    def __init__(self, num_classes: int, device: torch.device) -> None:
+        # Summed on the device: nothing waits until all images have been seen.
+        self.num_classes = num_classes
+        self.confusion_CC = torch.zeros(num_classes, num_classes, dtype=torch.int64, device=device)
+        self.among_five = torch.zeros((), dtype=torch.int64, device=device)
+        self.loss = torch.zeros((), dtype=torch.float64, device=device)
+
+    def add(self, model: nn.Module, views_BCHW: Tensor, targets: Targets, passes: Passes) -> None:
+        (labels_B,) = targets
+        with passes():
+            logits_BC = model(views_BCHW).float()
+        self.loss += F.cross_entropy(logits_BC, labels_B, reduction="sum")
+        pair_B = labels_B * self.num_classes + logits_BC.argmax(1)
+        counts = torch.bincount(pair_B, minlength=self.num_classes**2)
+        self.confusion_CC += counts.view_as(self.confusion_CC)
+        best_B5 = logits_BC.topk(min(5, self.num_classes)).indices
+        self.among_five += (best_B5 == labels_B.unsqueeze(1)).sum()
+
+    def sums(self) -> list[Tensor]:
+        return [self.confusion_CC, self.among_five, self.loss]
+
+    def scores(self, sums: Sequence[Tensor]) -> Scores:
+        confusion_CC, among_five, loss = sums[0].cpu(), int(sums[1]), float(sums[2])
+        total = int(confusion_CC.sum())
+        right_C, count_C = confusion_CC.diagonal().double(), confusion_CC.sum(1)
+        recall_C = right_C / count_C.clamp(min=1)
+        present_C = count_C > 0
+        return Scores(
+            accuracy=float(right_C.sum()) / total,
+            top5=among_five / total if len(confusion_CC) > 5 else None,
+            balanced_accuracy=float(recall_C[present_C].mean()),
+            loss=loss / total,
+            images=total,
+            confusion_CC=confusion_CC.tolist(),
+            class_error_C=[
+                1 - recall if present else None
+                for recall, present in zip(recall_C.tolist(), present_C.tolist(), strict=True)
+            ],
+        )
