@@ -85,6 +85,17 @@ class RawAnnotated(RawFiles):
 
 
 @dataclass(frozen=True, kw_only=True)
+class RawMultilabel(RawFiles):
+    """Image files with a row of 0 and 1 each."""
+
+    labels_NC: Tensor
+
+    def convert(self, preprocessing: Preprocessing, labels_N: Tensor, in_memory: bool) -> Part:
+        part = super().convert(preprocessing, labels_N, in_memory)
+        return replace(part, targets=(self.labels_NC[self._good()],))  # type: ignore[type-var]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Targets:
     """Annotations as the tensors of a task, after their images became pixels of one shape."""
 
@@ -171,6 +182,13 @@ class Targets:
         kept_M = (boxes_M5[:, 4] >= 0) & (count_M > 0)
         number = np.concatenate([[0], np.where(kept_M, kept_M.cumsum(), 0)])
         return boxes_M5[kept_M], number[ids].astype(np.int16)
+
+
+def label_rows(rows_NC: NDArray[Any], where: str) -> Tensor:
+    """A number 0 or 1 for every image and class, as bytes."""
+    if rows_NC.ndim != 2 or rows_NC.shape[1] < 2 or not np.isin(rows_NC, (0, 1)).all():
+        raise ValueError(f"{where}: several labels must be rows of 0 and 1, one for each class")
+    return torch.from_numpy(rows_NC.astype(np.uint8))
 
 
 def strata(present_NC: NDArray[np.bool_]) -> Tensor:

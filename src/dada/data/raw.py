@@ -148,6 +148,7 @@ class RawArrays:
 
     images_NCHW: NDArray[Any]
     labels_N: Tensor
+    targets: tuple[Tensor, ...] = ()
     prepared: bool = True
 
     def __len__(self) -> int:
@@ -179,9 +180,8 @@ class RawArrays:
         elif images_NCHW.shape[1] < preprocessing.channels:
             images_NCHW = np.repeat(images_NCHW, preprocessing.channels, axis=1)
         # Copied where numpy's memory is read-only (torch would warn) or strided (slow to gather).
-        return TensorPart(
-            torch.from_numpy(np.require(images_NCHW, requirements=["C", "W"])), labels_N
-        )
+        held = torch.from_numpy(np.require(images_NCHW, requirements=["C", "W"]))
+        return TensorPart(held, labels_N, targets=self.targets)
 
     def name(self, position: int) -> str:
         return f"image {position}"
@@ -340,7 +340,7 @@ def _match_validation(val: RawSplit, classes: tuple[str, ...], task: str) -> tup
         )
     renumber_C = torch.tensor([classes.index(name) for name in val.classes])
     if task != "classification":
-        if val.classes != classes:
+        if val.classes != classes[: len(val.classes)]:
             raise ValueError(
                 f"{val.where}: the validation classes ({listed(val.classes)}) should be those of "
                 f"the training data, in its order ({listed(classes)})"

@@ -16,6 +16,7 @@ from dada.data.annotated import from_annotated
 from dada.data.archives import from_cifar, from_svhn
 from dada.data.arrays import digits, from_npz, from_pair
 from dada.data.files import from_csv, from_folder, from_imagenet
+from dada.data.items import from_items
 from dada.data.pydatasets import from_dataset, from_hugging_face, from_torchvision
 from dada.data.raw import InMemory, RawSplit, build_split
 from dada.data.split import Split
@@ -122,7 +123,11 @@ def _found(source: Any, seed: int, task: str | None) -> RawSplit:
     if isinstance(source, Split):
         raise ValueError("a Split that was loaded already takes no `val_data` or `image_size`")
     if isinstance(source, TensorDataset) and len(source.tensors) == 2:
-        return from_pair(*source.tensors)
+        source = source.tensors
+    if hasattr(source, "__getitem__") and not isinstance(source, Mapping):
+        several = from_items(source, task)
+        if several is not None:
+            return several
     if isinstance(source, Tensor | np.ndarray):
         raise ValueError("images alone are not enough: pass the pair (images, labels)")
     if _is_pair(source):
@@ -159,7 +164,7 @@ def _read_name(name: str, seed: int, task: str | None) -> RawSplit:
     ending = os.path.splitext(path)[1].lower()
     if os.path.isfile(path):
         if ending == ".npz":
-            return from_npz(path)
+            return from_npz(path, task)
         if ending == ".csv":
             return from_csv(path)
         raise ValueError(f"data {quoted(name)}: a file must be an .npz archive or a .csv list")
