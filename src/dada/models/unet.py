@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from dada.models.initial import initialise
 
-SMALL_SIDE, LARGE_SIDE = 64, 256
+SMALLEST_SIDE, SMALL_SIDE = 40, 64  # of images; a full map of larger ones would cost most
 SMALLEST_MAP = 4  # of the deepest features, a side
 MOST_LEVELS = 4
 
@@ -73,7 +73,7 @@ class UNet(nn.Module):
 
     def __init__(self, num_classes: int, channels: int, image_size: tuple[int, int]) -> None:
         super().__init__()
-        self.trunk = Trunk(channels, image_size, 1 if min(image_size) <= SMALL_SIDE else 2)
+        self.trunk = Trunk(channels, image_size, 1 if min(image_size) <= SMALLEST_SIDE else 2)
         self.head = nn.Conv2d(self.trunk.width, num_classes, 1)
         initialise(self)
 

@@ -6,12 +6,10 @@ Letters: B images, C channels, H height, W width, N sub-policies, K operations i
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import torch
-from PIL import Image
 from torch import Tensor, nn
 
 from dada import ops
@@ -19,7 +17,7 @@ from dada.engine import ALONE, Ranks
 from dada.policy import Policy
 from dada.policy.draw import Draw, draw_batch
 from dada.policy.moving import Moves
-from dada.policy.space import SPACES, SearchSpace
+from dada.policy.space import SearchSpace
 
 
 def augment(
@@ -196,20 +194,6 @@ class PolicyTables:
             op_index_BK=done_BK,
             value_BK=value_BK,
         )
-
-
-def on_pictures(policy: Policy, seed: int) -> Callable[[Image.Image], Image.Image]:
-    """The policy for PIL images to look at; `policy.transform` would load torchvision: seconds."""
-    space, device = SPACES[policy.space], torch.device("cpu")
-    tables, generator = PolicyTables.of(policy, space, device), torch.Generator().manual_seed(seed)
-
-    def augmented(picture: Image.Image) -> Image.Image:
-        pixels = np.array(picture if picture.mode in ("L", "RGB") else picture.convert("RGB"))
-        image_CHW = torch.from_numpy(pixels).view(*pixels.shape[:2], -1).permute(2, 0, 1)
-        done_CHW = tables.augment(image_CHW.unsqueeze(0), space, generator)[0]
-        return Image.fromarray(done_CHW.permute(1, 2, 0).squeeze(2).numpy())
-
-    return augmented
 
 
 class Normalise(nn.Module):

@@ -157,7 +157,8 @@ class CompareProgress(RunProgress):
 
     def trial(self, trial: Trial, scores: dict[str, Any]) -> None:
         self.done += 1
-        last = f"{trial}: {scores['accuracy']:.2%} in {scores['seconds']:.0f} s"
+        first = next(iter(scores.values()))  # of a task's scores that is the one that decides
+        last = f"{trial}: {first:.2%} in {scores['seconds']:.0f} s"
         self.count("training", self.done, self.total, last)
 
     def stop(self) -> None:
