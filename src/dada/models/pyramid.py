@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 MOST_LEVELS = 4
-WIDTH = 256  # of the pyramid's features
+MOST_WIDTH = 256  # of the pyramid's features: no more than the backbone has
 FOUND = 300  # objects of an image at most
 SIDES = (4, 8)  # of anchors, in strides of their level
 RATIOS = (0.5, 1.0, 2.0)
@@ -77,14 +77,13 @@ class Features(nn.Module):
 class Pyramid(nn.Module):
     """Features of several sizes, as torchvision's detectors want a backbone to give them."""
 
-    out_channels = WIDTH
-
     def __init__(self, features: Features) -> None:
         super().__init__()
         from torchvision.ops.feature_pyramid_network import FeaturePyramidNetwork, LastLevelMaxPool
 
         self.features = features
-        self.fpn = FeaturePyramidNetwork(features.widths, WIDTH, LastLevelMaxPool())
+        self.out_channels = min(MOST_WIDTH, max(features.widths))
+        self.fpn = FeaturePyramidNetwork(features.widths, self.out_channels, LastLevelMaxPool())
         self.names = [str(i) for i in range(len(features.widths))]
         self.passes: tuple[str, torch.dtype] | None = None  # precision of the backbone
 

@@ -66,9 +66,10 @@ def average_precision(
 
     with contextlib.redirect_stdout(io.StringIO()):  # it prints as it goes
         truth = COCO()
+        # Masks are packed already, but it asks for sides that it does not need.
         truth.dataset = {
             "info": {},
-            "images": [{"id": i} for i in range(len(true))],
+            "images": [{"id": i, "height": 0, "width": 0} for i in range(len(true))],
             "annotations": _rows(true, masks),
             "categories": [{"id": c + 1} for c in range(num_classes)],
         }
