@@ -156,7 +156,8 @@ class Preparation:
         """
         if self.recipe is not None:
             return config
-        images, of_task = len(split.train), tasks.named(split.task).settings
+        images = len(split.train)
+        of_task = tasks.named(split.task).settings_for(self.model_name(split))
         if of_task and isinstance(config, TrainConfig):
             mine = {name: each for name, each in of_task.items() if settings.get(name) is None}
             return replace(config, **mine)

@@ -25,6 +25,9 @@ Passes = Callable[[], AbstractContextManager[Any]]
 """Gives a context for a forward pass, in the precision that was asked for."""
 
 
+ON_A_BACKBONE = {"lr": 2e-4, "batch_size": 8}
+
+
 class TaskScores(Protocol):
     """How good a network is: a frozen dataclass with at least these."""
 
@@ -57,6 +60,11 @@ class Task:
     # Whether the paper's step can be asked: it needs a loss of every image whose target stays.
     measures: ClassVar[bool] = False
     settings: ClassVar[Mapping[str, Any]] = {}  # of a training, where they differ from the usual
+
+    def settings_for(self, model: str) -> Mapping[str, Any]:
+        """Those for a network by name: on a backbone it learns in smaller steps than our own."""
+        own = self.default_model("cpu", (1, 1))
+        return self.settings if own in (None, model) else {**self.settings, **ON_A_BACKBONE}
 
     def loss(
         self,
