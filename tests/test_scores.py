@@ -10,6 +10,7 @@ import math
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from dada.data import TensorPart
 from dada.engine import Precision
@@ -92,6 +93,24 @@ def test_every_number_is_the_one_counted_by_hand(classes, count):
     assert scores.class_error_C == pytest.approx(wanted.class_error_C, abs=1e-12)
     assert scores.loss == pytest.approx(wanted.loss, rel=1e-6)
     assert scores.top5 == (None if classes <= 5 else pytest.approx(wanted.top5, abs=1e-12))
+    assert scores.balanced_loss == pytest.approx(balanced_loss(logits_NC, labels_N), rel=1e-6)
+
+
+def balanced_loss(logits_NC: Tensor, labels_N: Tensor) -> float:
+    """The mean over classes of the mean over their images."""
+    loss_N = F.cross_entropy(logits_NC.double(), labels_N, reduction="none")
+    return float(torch.stack([loss_N[labels_N == c].mean() for c in labels_N.unique()]).mean())
+
+
+def test_the_calibrated_loss_leaves_out_how_confident_a_network_is():
+    noise = torch.Generator().manual_seed(0)
+    labels_N = torch.arange(600) % 3
+    logits_NC = F.one_hot(labels_N, 3) + torch.randn(600, 3, generator=noise)
+    sure, right, unsure = (judged(by * logits_NC, labels_N) for by in (2.0, 1.0, 0.5))
+    assert sure.balanced_loss > right.balanced_loss < unsure.balanced_loss
+    assert sure.calibrated_loss == pytest.approx(right.calibrated_loss)
+    assert unsure.calibrated_loss == pytest.approx(right.calibrated_loss)
+    assert right.calibrated_loss <= right.balanced_loss
 
 
 def test_a_class_without_images_has_no_error_and_no_part_in_the_balance():

@@ -14,7 +14,7 @@ from dada.data import Split, load, split_off_validation
 from dada.data.parts import TensorPart
 from dada.policy_search.lookahead import with_fewer_steps
 from dada.policy_search.lookahead.stand_in import StandIn
-from quick import QUICK_LOOKAHEAD
+from quick import QUICK_LOOKAHEAD, search_job
 
 CPU = torch.device("cpu")
 PLAIN = Base()
@@ -115,8 +115,7 @@ def test_a_search_takes_it_where_its_own_images_take_too_long():
 )
 def test_there_are_fewer_steps_where_it_decides(side, asked, least_steps):
     split = of_size(side, side, 400)
-    config = search_config("dada", **asked)
-    network = models.untrained("small", 3, 3, (side, side))
-    assert (
-        with_fewer_steps(config, LOOKAHEAD["cpu"], split, network, CPU).least_steps == least_steps
-    )
+    network = models.build("small", 3, 3, (side, side), seed=0)
+    job = search_job(split, network, search_config("dada", **asked), device=CPU)
+    job = replace(job, lookahead=LOOKAHEAD["cpu"])
+    assert with_fewer_steps(job).config.least_steps == least_steps

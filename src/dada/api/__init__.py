@@ -115,9 +115,9 @@ def search(
     seed = asked.seed
     auto = wants_auto(settings)
     config = search_settings(asked, preset, lookahead, settings)
-    ahead = lookahead_settings(asked, config, lookahead)
     verification = verify_settings(asked, config, verify, verify_budget)
     asked, split, base = asked.load(config.base, settings, val_data=val_data, seed=seed)
+    ahead = lookahead_settings(asked, config, lookahead)
     config = replace(asked.usual(config, settings, split), base=base)
     if asked.recipe is not None:
         split = reduced(split, asked.recipe, seed)
@@ -136,33 +136,35 @@ def search(
     shape = split.num_classes, split.channels, split.image_size
     build = models.untrained(pristine, *shape, asked.weights)
     training = asked.usual(TrainConfig(), {}, split)
-    config = with_fewer_steps(config, ahead, split, build, asked.device, training)
+    job = with_fewer_steps(
+        SearchJob(
+            split=split,
+            undivided=undivided,
+            network=network,
+            build=build,
+            training=training,
+            pretrained=asked.weights is not None,
+            model_name=name,
+            config=config,
+            lookahead=ahead,
+            verify=verification,
+            seed=seed,
+            device=asked.device,
+            graph=graph,
+        )
+    )
     if on_start is not None:
-        on_start(split, config, name)
+        on_start(split, job.config, name)
     facts = asked.facts(split) | {
         "val_source": None if val_data is None else as_typed(val_data),
         "recipe": recipe,
         "verify_budget": verification.seconds or None,
-        "search": asdict(config),
+        "search": asdict(job.config),
     }
     if isinstance(lookahead, LookaheadConfig):
         facts["lookahead"] = asdict(ahead)
     if isinstance(verify, VerifyConfig):
         facts["verify"] = asdict(verification)
-    job = SearchJob(
-        split=split,
-        undivided=undivided,
-        network=network,
-        build=build,
-        training=training,
-        model_name=name,
-        config=config,
-        lookahead=ahead,
-        verify=verification,
-        seed=seed,
-        device=asked.device,
-        graph=graph,
-    )
     return _run_search(asked, job, facts, on_epoch, on_lookahead, on_training)
 
 
@@ -331,8 +333,8 @@ def compare(
 
     `data` is anything `dada.data.load` reads; scores are of its test images, else of its validation
     images, else of a fifth that is split off. `policies` are names, files, run directories or
-    `Policy` objects. `seeds` is how many, or which. `metric` is one of the task's scores (default:
-    the one that decides). `settings` are those of `TrainConfig`, over the defaults or a recipe's.
+    `Policy` objects. `seeds` is how many, or which, `metric` one of the task's scores (default: the
+    one that decides). `settings` are those of `TrainConfig`, over the defaults or a recipe's.
 
     With `out`, every training that ends is written there, and `resume` continues from them.
     `at_once` trainings run side by side; None lets the program decide. More than one on a CPU means
@@ -368,7 +370,6 @@ def compare(
     asked, whole, base = asked.load(config.base, settings, seed=0)
     config = replace(asked.usual(config, settings, whole), base=base)
     split, _ = split_for_scoring(whole, seed=0)
-    metric = metric_for(split, metric)
     check_size(config, split)
     # A network that cannot be built, or gives no logits, is a mistake to find before any training.
     replace(asked, seed=numbers[0], model=copy.deepcopy(asked.model)).network(split)
@@ -390,7 +391,7 @@ def compare(
         setting=setting,
         model_name=name,
         trials=trials,
-        metric=metric,
+        metric=metric_for(split, metric),
         at_once=at_once or default_at_once(asked.device, split.image_size),
         out=asked.path,
         resume=resume,

@@ -12,6 +12,7 @@ from dada.api.preparation import Preparation
 from dada.comparison import METRICS
 from dada.config import (
     LOOKAHEAD,
+    LOOKAHEAD_FINE_TUNING,
     VERIFY,
     LookaheadConfig,
     SearchConfig,
@@ -78,7 +79,8 @@ def lookahead_settings(
     """How to look ahead: what was asked for, or the preset's seconds, or the device's default."""
     if isinstance(lookahead, LookaheadConfig):
         return lookahead
-    usual = LOOKAHEAD[asked.device.type]
+    settings = LOOKAHEAD if asked.weights is None else LOOKAHEAD_FINE_TUNING
+    usual = settings[asked.device.type]
     return usual if config.lookahead is None else replace(usual, seconds=config.lookahead)
 
 

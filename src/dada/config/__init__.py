@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from dada.config.checks import check_types, one_of, positive, real_number, seed_number, whole_number
 from dada.config.phases import (
     LOOKAHEAD,
+    LOOKAHEAD_FINE_TUNING,
     SHORT,
     VERIFY,
     LookaheadConfig,
@@ -26,6 +27,7 @@ __all__ = [
     "FROM_SCRATCH",
     "GUMBEL_BRANCHES",
     "LOOKAHEAD",
+    "LOOKAHEAD_FINE_TUNING",
     "NAMED_BASES",
     "PRESETS",
     "SEARCH_FINE_TUNING",

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
-from dada.config.checks import check_types, positive, real_number
+from dada.config.checks import check_types, one_of, positive, real_number
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +47,10 @@ class LookaheadConfig:
     first_round: float = 0.625  # of the seconds
     most_runs: int = 8
     most_policy_runs: int = 4  # of the second round: what is too close to tell is worth no more
+    # What of the ends of trainings is compared: "loss" (by class, where classes are unequal), or
+    # "calibrated_loss", which leaves out how confident a network is.
+    reading: str = "loss"
+    views: int = 2  # of every image, where features of a pretrained network are read
     # Images and a network that stand in for larger ones (policy_search/lookahead/stand_in.py).
     stand_in_side: int  # of a square with as many pixels
     stand_in_images: int  # of each half: those on a disk have to be read first
@@ -54,6 +58,7 @@ class LookaheadConfig:
 
     def __post_init__(self) -> None:
         real_number("lookahead", self.seconds)
+        one_of("reading", self.reading, ("loss", "calibrated_loss"))
         if self.most_runs % 2:
             raise ValueError(f"`most_runs` should be even, got {self.most_runs}")
         if not 0 <= self.seconds < math.inf:
@@ -75,6 +80,23 @@ LOOKAHEAD = {
         stand_in_side=32,
         stand_in_images=4000,
     ),
+}
+
+# Fine-tuning is short, and augmentation mostly makes a network less confident there: of whole
+# policies the plain loss knew nothing, the calibrated one did (docs/photographs.md).
+LOOKAHEAD_FINE_TUNING = {
+    device: replace(
+        settings,
+        seconds=seconds,
+        training=ShortTraining(steps=200, least_epochs=10, largest_batch=64, steps_per_epoch=8),
+        reading="calibrated_loss",
+        first_round=first_round,
+        views=views,
+    )
+    for device, settings, seconds, first_round, views in (
+        ("cpu", LOOKAHEAD["cpu"], 110.0, 0.65, 2),  # both rounds read features
+        ("cuda", LOOKAHEAD["cuda"], 70.0, 0.3, 4),
+    )
 }
 
 

@@ -6,7 +6,6 @@ Legend: N images of a part, B of a batch, C channels, H height, W width.
 from __future__ import annotations
 
 import hashlib
-import math
 import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -20,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dada.data.bad_files import errors_of_item, naming
-from dada.data.images import Preprocessing, from_item, open_file
+from dada.data.images import Preprocessing, crop_box, from_item, open_file
 from dada.engine import ALONE, Ranks, record_use, to_device
 
 _CPU = torch.device("cpu")
@@ -278,7 +277,7 @@ class FilePart(_LazyPart):
             path = self.paths[positions[row]]
             with naming(path):
                 image = open_file(path)
-                box = _crop_box(image.width, image.height, draws_B10x4[row], scale, ratio)
+                box = crop_box(image.width, image.height, draws_B10x4[row], scale, ratio)
                 return self.preprocessing.crop(image, box)
 
         return self._to_device(self._stack(decode, list(range(len(positions)))), index_B)
@@ -398,26 +397,3 @@ def pool() -> ThreadPoolExecutor:
 @cache
 def _pool(process: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(min(16, (os.cpu_count() or 1) + 1), thread_name_prefix="dada-decode")
-
-
-def _crop_box(
-    width: int,
-    height: int,
-    draws: list[list[float]],
-    scale: tuple[float, float],
-    ratio: tuple[float, float],
-) -> tuple[float, float, float, float]:
-    """(left, top, right, bottom) in whole pixels from ten uniform draws of (area, shape, x, y)."""
-    low, high = math.log(ratio[0]), math.log(ratio[1])
-    for area_draw, shape_draw, x_draw, y_draw in draws:
-        area = width * height * (scale[0] + area_draw * (scale[1] - scale[0]))
-        shape = math.exp(low + shape_draw * (high - low))
-        crop_width, crop_height = round(math.sqrt(area * shape)), round(math.sqrt(area / shape))
-        if 0 < crop_width <= width and 0 < crop_height <= height:
-            left = int(x_draw * (width - crop_width + 1))
-            top = int(y_draw * (height - crop_height + 1))
-            return left, top, left + crop_width, top + crop_height
-    crop_width = min(width, round(height * ratio[1]))
-    crop_height = min(height, round(width / ratio[0]))
-    left, top = (width - crop_width) // 2, (height - crop_height) // 2
-    return left, top, left + crop_width, top + crop_height

@@ -23,6 +23,7 @@ IN_MEMORY_LIMIT = 2 * 2**30
 
 _SAMPLED_FOR_MEAN = 10_000
 _DECODED_FOR_MEAN = 2_000
+UNBALANCED = 2  # times as many images of one class as of another
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +54,12 @@ class Split:
     @property
     def num_classes(self) -> int:
         return len(self.classes)
+
+    @property
+    def unbalanced(self) -> bool:
+        """Whether one class has more than twice the training images of another."""
+        count_C = torch.bincount(self.train.labels_N, minlength=self.num_classes)
+        return int(count_C.max()) > UNBALANCED * int(count_C.min())
 
     @property
     def parts(self) -> dict[str, Part]:

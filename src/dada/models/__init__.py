@@ -18,7 +18,7 @@ from dada.models.external import (
     from_timm,
     from_torchvision,
 )
-from dada.models.fitting import fit_weights, set_training
+from dada.models.fitting import fit_weights, head_of, set_training
 from dada.models.noise import without_noise
 from dada.models.pyramid import BoxNetwork, PixelNetwork
 from dada.models.pyramidnet import PyramidNet
@@ -41,6 +41,7 @@ __all__ = [
     "default_model",
     "default_network",
     "fit_weights",
+    "head_of",
     "set_training",
     "shrunk",
     "untrained",

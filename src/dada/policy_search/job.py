@@ -26,6 +26,7 @@ class SearchJob:
     model_name: str
     config: SearchConfig
     training: TrainConfig = FROM_SCRATCH  # of those trainings; a pretrained network's are gentler
+    pretrained: bool = False
     lookahead: LookaheadConfig
     verify: VerifyConfig
     seed: int

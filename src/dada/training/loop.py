@@ -162,10 +162,10 @@ class Slot:
 
     def switch_policy(self, policy: Policy) -> None:
         """Another policy from the next step on, of the same space or another."""
-        space = self.state.space
+        before = self.state.space, self.state.tables
         self.state.switch_policy(policy)
-        if self.state.space is not space:
-            self.step = self._step()  # the recorded one has the operations of the other space
+        if self.state.space is not before[0] or self.state.tables is not before[1]:
+            self.step = self._step()  # the recorded one has the operations, or tables, of before
 
     def epoch(self, rates_T: Tensor, steps_of_all: int) -> Turns[float]:
         """All images once, at these learning rates; returns the mean loss.

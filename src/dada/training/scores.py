@@ -13,8 +13,9 @@ from dada.data import Part, batches
 from dada.engine import ALONE, Precision, Ranks, channels_last
 from dada.models import check_detections, check_logits, set_training
 from dada.tasks import Scores, Task, TaskScores
+from dada.tasks.classification import scores_of_logits
 
-__all__ = ["Scores", "check_network", "evaluate"]
+__all__ = ["Scores", "check_network", "evaluate", "scores_of_logits"]
 
 CLASSIFICATION = tasks.named("classification")
 BATCH = 500

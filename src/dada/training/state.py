@@ -150,14 +150,17 @@ class TrainState(RunState):
         self.noise.manual_seed(seed + 1)
 
     def switch_policy(self, policy: Policy) -> None:
-        """Go on under another policy, which should not be longer; the random numbers stay."""
+        """Go on under another policy; the random numbers stay, if it is not longer."""
         rows, longest = self.tables.op_index_NK.shape
         with self.lane:
             self.space = SPACES[policy.space]
             tables = PolicyTables.of(
                 policy, self.space, self.device, least_ops=longest, least_rows=rows
             )
-            self.tables.replace_(tables)
+            if tables.op_index_NK.shape == self.tables.op_index_NK.shape:
+                self.tables.replace_(tables)
+            else:
+                self.tables = tables
 
     @property
     def evaluated(self) -> nn.Module:

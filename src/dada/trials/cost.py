@@ -59,6 +59,7 @@ class Speed:
     step: float  # seconds of a step besides: reading, augmenting, the optimiser
     start: float  # seconds until a training's first step, and around its judgement
     decode: float  # seconds for an image that is not held in memory
+    head: float  # seconds to fit a head to features
     # Where small convolutions were timed whole, with all that lies between them: a network takes
     # at least as long as its operations at this rate.
     whole: float = float("inf")
@@ -89,6 +90,7 @@ SPEEDS = {
         step=0.012,
         start=0.05,
         decode=0.004,
+        head=0.3,
         whole=3e10,
     ),
     "cuda": Speed(
@@ -99,6 +101,7 @@ SPEEDS = {
         step=0.000459,
         start=0.5,
         decode=0.0005,
+        head=0.2,
     ),
 }
 

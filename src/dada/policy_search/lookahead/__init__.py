@@ -1,8 +1,11 @@
 """Looks further ahead than one step, in two rounds.
 
     runs.py      a training whose end is repeated once for each arm
+    features.py  what the features of a pretrained network say instead, sooner
+    arms.py      what both have in common: runs that are kept on disk
     scoring.py   from the losses of the arms to scores of operations, and to a choice of policy
     shapes.py    from scores to policies, in several shapes
+    signal.py    how sure that is
     stand_in.py  small images and a small network, where the user's own would take too long
 
 An arm is one of several policies under which the end of a training is repeated. In the first round
@@ -23,17 +26,23 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-import torch
-from torch import nn
-
-from dada.config import FROM_SCRATCH, LookaheadConfig, SearchConfig, TrainConfig
-from dada.data import Split
 from dada.policy import Policy
 from dada.policy.space import SearchSpace
+from dada.policy_search.free_policies import free_policies, usual_policy
 from dada.policy_search.job import SearchJob
+from dada.policy_search.lookahead.features import FeatureRuns
 from dada.policy_search.lookahead.runs import BranchedRuns
 from dada.policy_search.lookahead.scoring import choose_policy, score_operations
-from dada.policy_search.lookahead.shapes import policies_of, shapes_for, usual_of
+from dada.policy_search.lookahead.shapes import (
+    AFTER_STAND_IN,
+    FINE_TUNING_SHAPES,
+    SHAPES,
+    Shape,
+    policies_of,
+    shapes_for,
+    usual_of,
+)
+from dada.policy_search.lookahead.signal import signal_of
 from dada.policy_search.lookahead.stand_in import StandIn
 from dada.policy_search.measuring import Measured
 
@@ -60,23 +69,25 @@ def look_ahead(job: SearchJob, measured: Measured, on_run: OnRun | None = None) 
 
 
 def _look_ahead(job: SearchJob, measured: Measured, on_run: OnRun | None) -> Policy:
-    settings, shapes = job.lookahead, shapes_for(measured)
-    arms = single_operations(measured.space)
-    runs = BranchedRuns.of(job)
+    settings, arms = job.lookahead, single_operations(measured.space)
+    own, features = BranchedRuns.of(job), FeatureRuns.of(job)
+    runs: BranchedRuns | FeatureRuns = features or own
+    facts: dict[str, Any] = {"features": True} if features else {}
     first = runs.affordable(len(arms), settings.first_round * settings.seconds)
-    facts: dict[str, Any] = {}
-    second = 0
-    if first:
-        share = (1 - settings.first_round) * settings.seconds
-        second = min(runs.affordable(len(shapes), share), settings.most_policy_runs)
-    else:
-        # A stand-in knows which operations help. How much of them is enough is another matter for
-        # larger images and networks (docs/search-study.md), so there is no second round.
+    if not first:
+        # A stand-in knows which operations help. How much of them is enough, only the images
+        # themselves know (docs/search-study.md).
         small = StandIn.of(job.split, job.config.base, settings, job.device, seed=job.seed)
-        runs = BranchedRuns.of(job, small)
-        first, facts = runs.affordable(len(arms), settings.seconds), {"stand_in": small.facts}
+        runs, facts = BranchedRuns.of(job, small), {"stand_in": small.facts}
+        first = runs.affordable(len(arms), settings.first_round * settings.seconds)
     if not first:
         return _with_facts(measured.policy, None)
+    shapes, free = _candidates(job, measured, stand_in="stand_in" in facts)
+    left, count = (1 - settings.first_round) * settings.seconds, len(shapes) + len(free)
+    judges: BranchedRuns | FeatureRuns = own
+    if features and not own.affordable(count, left):
+        judges = features
+    second = min(judges.affordable(count, left), settings.most_policy_runs)
 
     def ended(done: int) -> None:
         if on_run is not None:
@@ -85,24 +96,45 @@ def _look_ahead(job: SearchJob, measured: Measured, on_run: OnRun | None) -> Pol
     # 1. Every operation alone.
     losses = runs.losses(arms, first, file=OPERATIONS, on_run=ended)
     score = score_operations(losses, measured)
-    facts |= {"runs": first, "score": score}
-    policies = {
-        shape: _with_facts(policy, {**facts, "shape": shape.name})
-        for shape, policy in policies_of(measured, score, shapes).items()
-    }
-    if not second:
-        return policies[usual_of(shapes)]
+    found = {shape.name: policy for shape, policy in policies_of(measured, score, shapes).items()}
+    policy = found[usual_of(shapes).name]
     # 2. Whole policies, with seeds of their own: what chance did for an operation in training does
     #    not come again.
-    named = {shape.name: policy for shape, policy in policies.items()}
-    losses = runs.losses(
-        named,
-        second,
-        file=POLICIES,
-        first=settings.most_runs,
-        on_run=lambda done: ended(first + done),
+    chosen: dict[str, Any] = {"shape": usual_of(shapes).name}
+    if second:
+        named = found | free
+        ends = judges.losses(
+            named,
+            second,
+            file=POLICIES,
+            first=settings.most_runs,
+            on_run=lambda done: ended(first + done),
+        )
+        name, seen = choose_policy(named, ends)
+        policy, chosen = named[name], {"shape": name, **seen}
+    # 3. How sure is that? Where chance explains what was seen, the usual policy is taken.
+    signal = signal_of(losses, runs.read_on, policy, own.start)
+    provenance: dict[str, Any] = {**measured.policy.provenance, "signal": signal.facts()}
+    if signal.word == "none":
+        policy = usual_policy(job.space, job.pretrained)
+        provenance["name"] = f"{policy.provenance['name']}, as no signal was seen"
+    return _with_facts(
+        replace(policy, provenance=provenance), {**facts, "runs": first, "score": score, **chosen}
     )
-    return choose_policy(named, losses)
+
+
+def _candidates(
+    job: SearchJob, measured: Measured, *, stand_in: bool
+) -> tuple[tuple[Shape, ...], dict[str, Policy]]:
+    """The shapes of the second round, the first of which is left only for a clear gain, and the
+    free policies that take part in it."""
+    wanted, names = SHAPES, set[str]()
+    if job.pretrained:
+        wanted, names = FINE_TUNING_SHAPES, {"trivialaugment", "none"}
+    elif stand_in:
+        wanted, names = AFTER_STAND_IN, {"trivialaugment", "uniform"}
+    free = {name: policy for name, policy in free_policies(job.space).items() if name in names}
+    return shapes_for(measured, wanted), free
 
 
 def _with_facts(policy: Policy, facts: dict[str, Any] | None) -> Policy:
@@ -117,24 +149,22 @@ def single_operations(space: SearchSpace) -> dict[str, Policy]:
     }
 
 
-def with_fewer_steps(
-    config: SearchConfig,
-    settings: LookaheadConfig,
-    split: Split,
-    build: Callable[[int], nn.Module],
-    device: torch.device,
-    training: TrainConfig = FROM_SCRATCH,
-) -> SearchConfig:
-    """Half of `least_steps` in the first phase where a stand-in will look ahead in the second.
+def with_fewer_steps(job: SearchJob) -> SearchJob:
+    """Fewer steps in the first phase where the second has more to say.
 
-    The stand-in decides nearly all then, and a step with images or a network of that size takes
-    long. Not where a user asked for a number of epochs or for some seconds of looking ahead.
+    Half of them where a stand-in will look ahead: a step with images or a network of that size
+    takes long. A fifth where features of a pretrained network are read. Not where a user asked for
+    a number of epochs or for some seconds of looking ahead.
     """
+    config, settings = job.config, job.lookahead
     if config.lookahead is not None or config.epochs is not None or not settings.seconds:
-        return config
-    space = SearchSpace.of(config)
-    runs = BranchedRuns.over(split, space, config.base, settings, build, device, training=training)
-    arms = len(space.ops)
-    if runs.affordable(arms, settings.first_round * settings.seconds):
-        return config
-    return replace(config, least_steps=config.least_steps // 2)
+        return job
+    arms, share = len(job.space.ops), settings.first_round * settings.seconds
+    features = FeatureRuns.of(job)
+    if features is not None and features.affordable(arms, share):
+        fewer = replace(config, least_steps=config.least_steps // 5, least_epochs=1)
+    elif BranchedRuns.of(job).affordable(arms, share):
+        return job
+    else:
+        fewer = replace(config, least_steps=config.least_steps // 2)
+    return replace(job, config=fewer)

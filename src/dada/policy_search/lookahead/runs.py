@@ -11,7 +11,6 @@ learning rate falls to zero, as at the end of every training (docs/search-study.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,19 +21,18 @@ from torch import Tensor, nn
 
 from dada.config import FROM_SCRATCH, Base, LookaheadConfig, TrainConfig
 from dada.data import Split
-from dada.engine import ALONE, Ranks
 from dada.models import set_training
 from dada.policy import Policy, baselines
 from dada.policy.space import SearchSpace
 from dada.policy_search.job import SearchJob
-from dada.policy_search.lookahead.scoring import ArmLosses
+from dada.policy_search.lookahead.arms import ArmRuns, NumberedEnds, pairs_within
 from dada.policy_search.lookahead.stand_in import StandIn
-from dada.runlog import RunLog
-from dada.tasks import TaskScores
+from dada.tasks import Scores, TaskScores
 from dada.training.epochs import DivergedError, Turns
 from dada.training.loop import Job, Slot, at_once_for, take_turns
 from dada.trials.cost import forward_work, training_seconds
 from dada.trials.short import seed_of, shorten
+from dada.trials.statistics import mean
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,12 +99,11 @@ def _copied(held: Any) -> Any:
 
 
 @dataclass(frozen=True, kw_only=True)
-class BranchedRuns:
+class BranchedRuns(ArmRuns):
     """What all runs of a search share.
 
     Every second run may be trained on the validation images and scored on the others. `build(seed)`
-    gives a new network. With `run`, what has ended is written to its directory, and the same call
-    continues from there.
+    gives a new network.
     """
 
     halves: tuple[tuple[Split, TrainConfig], tuple[Split, TrainConfig]]  # (train, val), and swapped
@@ -115,9 +112,7 @@ class BranchedRuns:
     settings: LookaheadConfig
     seed: int
     device: torch.device
-    run: RunLog | None = None
     graph: bool = True
-    ranks: Ranks = ALONE
 
     @classmethod
     def of(cls, job: SearchJob, stand_in: StandIn | None = None) -> BranchedRuns:
@@ -165,6 +160,11 @@ class BranchedRuns:
             device=device,
         )
 
+    @property
+    def read_on(self) -> Split:
+        """The first run's images."""
+        return self.halves[0][0]
+
     def _run(self, arms: Mapping[str, Policy], number: int) -> BranchedRun:
         split, config = self.halves[number % 2]
         seed = seed_of(self.seed, "looking ahead", number)
@@ -181,59 +181,29 @@ class BranchedRuns:
         return BranchedRun(job=job, arms=arms, repeated=self.settings.repeated)
 
     def affordable(self, arms: int, seconds: float) -> int:
-        """How many runs of so many arms: estimated from counts, so that no clock has a say.
-
-        They come in pairs, one run for each half: a half lacks images that the other has, which
-        changes more than another network does. None where one run alone is too much.
-        """
+        """How many runs of so many arms: estimated from counts, so that no clock has a say."""
         run = self._run({str(i): self.start for i in range(arms)}, 0)
         job = run.job
         work = forward_work(job.model, (job.split.channels, *job.split.image_size))
         whole = training_seconds(job.split, job.config, work, job.device.type)
-        each = whole * run.steps / job.length.steps
-        pairs = max(1, round(seconds / (2 * each))) if each <= seconds else 0
-        return min(self.settings.most_runs, 2 * pairs)
+        return pairs_within(seconds, whole * run.steps / job.length.steps, self.settings.most_runs)
 
-    def losses(
-        self,
-        arms: Mapping[str, Policy],
-        count: int,
-        *,
-        file: str,
-        first: int = 0,
-        on_run: Callable[[int], None] | None = None,
-    ) -> ArmLosses:
-        """Of `count` runs, numbered from `first` on; those that end are written to `file`.
-
-        `on_run` is told how many have ended.
-        """
-        numbers = range(first, first + count)
-        known = self.ranks.same(self._on_disk(file, arms))
-        left = {number: self._run(arms, number) for number in numbers if number not in known}
-        number_of = {run.job.seed: number for number, run in left.items()}
-        size = self.halves[0][0].image_size
+    def _ends(self, arms: Mapping[str, Policy], numbers: Sequence[int]) -> Iterator[NumberedEnds]:
+        runs = {number: self._run(arms, number) for number in numbers}
+        number_of = {run.job.seed: number for number, run in runs.items()}
+        size = self.read_on.image_size
         at_once = 1 if self.ranks.world > 1 else at_once_for(self.device, size)
-        for one, scores in run_branches(list(left.values()), at_once):
-            known[number_of[one.job.seed]] = {name: each.loss for name, each in scores.items()}
-            if self.run is not None:
-                ended = {str(number): known[number] for number in sorted(known)}
-                self.run.save_text(file, json.dumps(ended, indent=1) + "\n")
-            if on_run is not None:
-                on_run(len(known))
-        return ArmLosses(loss={name: [known[number][name] for number in numbers] for name in arms})
+        for run, scores in run_branches(list(runs.values()), at_once):
+            losses = {name: getattr(each, self.reading) for name, each in scores.items()}
+            even = [each.balanced_accuracy for each in scores.values() if isinstance(each, Scores)]
+            accuracy = mean(even) if even else None
+            yield number_of[run.job.seed], losses, accuracy
 
-    def _on_disk(self, file: str, arms: Mapping[str, Policy]) -> dict[int, dict[str, float]]:
-        """What an earlier session of the same run wrote, of the same arms."""
-        path = None if self.run is None else self.run.path / file
-        if path is None or not path.exists():
-            return {}
-        try:
-            held = json.loads(path.read_text(encoding="utf-8"))
-            return {
-                int(number): {name: float(loss[name]) for name in arms}
-                for number, loss in held.items()
-                if arms.keys() <= loss.keys()
-            }
-        except (ValueError, TypeError, AttributeError, RecursionError):
-            problem = f"{path} is damaged; delete it"
-            raise ValueError(f"{problem} to have this part of the search done again") from None
+    @property
+    def reading(self) -> str:
+        """What is compared of the ends: unequal classes count the same, or the largest decides."""
+        if self.read_on.task != "classification":
+            return "loss"
+        wanted = self.settings.reading
+        unbalanced = self.read_on.unbalanced
+        return "balanced_loss" if unbalanced and wanted == "loss" else wanted

@@ -5,13 +5,13 @@ Letters: O operations, P policies, R runs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from dada.policy import Policy
 from dada.policy_search.evidence import LARGEST_SCORE, SCALE_IN_ERRORS, beyond_noise, bounded
 from dada.policy_search.measuring import Measured
 
@@ -23,6 +23,8 @@ class ArmLosses:
     """The validation loss at the end of each arm, run by run."""
 
     loss: dict[str, list[float]]
+    # Balanced accuracy of a run, the mean of its arms; none in files of earlier versions.
+    balanced_accuracy: tuple[float, ...] = ()
 
     @property
     def runs(self) -> int:
@@ -80,17 +82,15 @@ def standard_errors(noise_RO: Tensor) -> Tensor:
     return (moderated_O / len(noise_RO)).sqrt()
 
 
-def choose_policy(policies: Mapping[str, Policy], losses: ArmLosses) -> Policy:
-    """The policy that is taken, with the losses of all; the first of them is the broadest."""
-    assert list(policies) == list(losses.loss)
+def choose_policy(names: Iterable[str], losses: ArmLosses) -> tuple[str, dict[str, Any]]:
+    """Which of them is taken, and what was seen; the first is left only for a clear gain."""
+    assert list(names) == list(losses.loss)
     loss_RP = losses.loss_RA
-    mean = dict(zip(policies, loss_RP.mean(0).tolist(), strict=True))
-    policy = policies[list(policies)[clearly_lowest(loss_RP)]]
-    facts = policy.provenance["lookahead"] | {
+    mean = dict(zip(names, loss_RP.mean(0).tolist(), strict=True))
+    return list(names)[clearly_lowest(loss_RP)], {
         "policy_runs": losses.runs,
         "policy_loss": {name: round(each, 6) for name, each in mean.items()},
     }
-    return replace(policy, provenance={**policy.provenance, "lookahead": facts})
 
 
 def clearly_lowest(loss_RP: Tensor) -> int:

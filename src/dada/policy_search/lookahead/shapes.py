@@ -42,7 +42,7 @@ class Shape:
 BROADEST = Shape(1)
 USUAL = Shape(0.5)  # where there is no time for a second round
 # The first three fit every search.
-SHAPES = (
+SHAPES: tuple[Shape, ...] = (
     BROADEST,
     USUAL,
     Shape(0.25),
@@ -50,17 +50,28 @@ SHAPES = (
     Shape(1, MIDDLE, single=True, space="strength"),
     Shape(1, single=True, space="wide"),
 )
+# Fine-tuning wants little: of free policies one operation at a time over wide ranges did best, and
+# it is left only for a clear gain (docs/photographs.md).
+FINE_TUNING_SHAPES: tuple[Shape, ...] = (
+    Shape(0.5, single=True, space="wide"),
+    Shape(1, single=True, space="wide"),
+    Shape(0.25, single=True, space="wide"),
+    Shape(0.5, MIDDLE, single=True, space="strength"),
+    Shape(0.25),
+)
+# Where a stand-in scored the operations, and the images themselves say how much is enough.
+AFTER_STAND_IN: tuple[Shape, ...] = (USUAL, BROADEST, Shape(1, single=True, space="wide"))
 
 
-def shapes_for(measured: Measured) -> tuple[Shape, ...]:
-    """Those that the search has a use for, each once; the broadest is first, the usual second.
+def shapes_for(measured: Measured, wanted: Sequence[Shape] = SHAPES) -> tuple[Shape, ...]:
+    """Of those wanted, the ones that the search has a use for, each once.
 
     One that learned no ranges of magnitudes keeps the numbers it has, and with them its space and
     its combinations.
     """
     learned = measured.parameters.magnitude_distribution is not None
     shapes = []
-    for shape in SHAPES:
+    for shape in wanted:
         if shape.space == measured.space.name:
             shape = replace(shape, space=None)
         combines = measured.space.ops_per_subpolicy > 1
@@ -74,8 +85,8 @@ def shapes_for(measured: Measured) -> tuple[Shape, ...]:
 
 
 def usual_of(shapes: Sequence[Shape]) -> Shape:
-    """The one to take without a second round: combined operations that fire half of the time."""
-    return next(shape for shape in shapes if shape.probability == USUAL.probability)
+    """The one to take without a second round: operations that fire half of the time."""
+    return next((s for s in shapes if s.probability == USUAL.probability), shapes[0])
 
 
 def policies_of(

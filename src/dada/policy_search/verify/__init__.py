@@ -1,6 +1,5 @@
 """Is the policy that was found worth anything here? Short trainings decide, before a user does.
 
-candidates.py  the policies that cost no search
 plan.py        which candidates, in which rounds, with how many seeds
 rounds.py      the rounds, the fresh pairs at the end, and what they allow to be said
 trainings.py   the trainings themselves, and what is on disk of them
@@ -24,8 +23,8 @@ from torch import nn
 from dada.config import TrainConfig
 from dada.data import Split, split_off_validation
 from dada.policy import Policy, baselines
+from dada.policy_search.free_policies import free_policies
 from dada.policy_search.job import SearchJob
-from dada.policy_search.verify.candidates import free_policies
 from dada.policy_search.verify.plan import LEAST_TRAININGS, Plan, plan_for
 from dada.policy_search.verify.rounds import AGAINST, Outcome, decide
 from dada.policy_search.verify.trainings import OnTraining, Trainings

@@ -28,6 +28,16 @@ def free_policies(space: SearchSpace) -> dict[str, Policy]:
     return free
 
 
+def usual_policy(space: SearchSpace, pretrained: bool) -> Policy:
+    """What to take where nothing is known of the data, by the studies so far: for fine-tuning
+    TrivialAugment, else `uniform`."""
+    free = free_policies(space)
+    name = "trivialaugment" if pretrained else "uniform"
+    return next(
+        (policy for known, policy in free.items() if known.startswith(name)), free["uniform"]
+    )
+
+
 def _within(policy: Policy, allowed: set[str]) -> Policy | None:
     """Only sub-policies of allowed operations, as likely as each other; None when none is left."""
     outside = {step.op for s in policy.subpolicies for step in s.ops} - allowed

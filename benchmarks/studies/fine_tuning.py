@@ -1,0 +1,206 @@
+"""Pretrained networks: how much augmentation fine-tuning wants, and which reading knows it.
+
+    python benchmarks/studies/fine_tuning.py DATA --weights FILE [--operations] [--out FILE]
+
+Truth is the test accuracy after fine-tuning on all images under each of several policies, from none
+to strong, or, with `--operations`, under each operation alone. Readings are taken from the
+validation images of short fine-tunings on one half of the images, and on the other: of whole ones,
+and of ones whose second half alone is repeated.
+
+DATA has train/ and test/ folders. What is in the file is not run again, so a study may be stopped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from scipy.stats import spearmanr
+
+from dada import Policy, models
+from dada.config import FINE_TUNING, NAMED_BASES, ShortTraining, TrainConfig
+from dada.data import Part, Split, load, split_off_validation
+from dada.engine import resolve_device
+from dada.models.weights import Weights, from_file
+from dada.policy.space import SearchSpace
+from dada.policy_search.lookahead import single_operations
+from dada.policy_search.lookahead.runs import BranchedRun, run_branches
+from dada.training.loop import Job, train_many
+from dada.trials.short import shorten
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
+
+from measure import machine, print_table
+
+MODEL = "timm:tf_efficientnet_lite0"
+READINGS = {"loss": -1, "calibrated_loss": -1, "accuracy": 1}  # and whether more is better
+
+
+def at_probability(name: str, probability: float) -> Policy:
+    """A free policy whose operations all fire with that probability."""
+    free = Policy.load(name)
+    rows = [[(op.op, probability, op.magnitude) for op in row.ops] for row in free.subpolicies]
+    return Policy.from_rows(rows, free.space, name=f"{name} at {probability}")
+
+
+SHAPES = {
+    **{name: Policy.load(name) for name in ("none", "uniform", "trivialaugment")},
+    **{f"{name} at {p}": at_probability(name, p) for name in ("uniform",) for p in (0.1, 0.25)},
+    **{
+        f"{name} at {p}": at_probability(name, p)
+        for name in ("trivialaugment",)
+        for p in (0.25, 0.5)
+    },
+    **{name: Policy.load(name) for name in ("randaugment:1,0.5", "randaugment:2,0.5")},
+}
+
+
+OPERATIONS = {"none": SHAPES["none"], **single_operations(SearchSpace.named("paper"))}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Study:
+    """What all trainings share, and the file they go to."""
+
+    arms: dict[str, Policy]
+    whole: Split
+    config: TrainConfig
+    weights: Weights
+    device: torch.device
+    at_once: int
+    found: dict[str, Any]
+    out: Path | None
+
+    def save(self) -> None:
+        if self.out is not None:
+            self.out.write_text(json.dumps(self.found | {"machine": machine()}, indent=1) + "\n")
+
+    def job(self, split: Split, policy: Policy, config: TrainConfig, seed: int, judge: Part) -> Job:
+        shape = split.num_classes, split.channels, split.image_size
+        return Job(
+            split=split,
+            model=models.build(MODEL, *shape, seed=seed, weights=self.weights),
+            policy=policy,
+            config=config,
+            seed=seed,
+            device=self.device,
+            judge=judge,
+        )
+
+    def truth(self, seeds: int) -> None:
+        """Test accuracy in percent of every shape and seed that is not known yet."""
+        held = self.found.setdefault("truth", {})
+        assert self.whole.test is not None
+        names, jobs = {}, []
+        for seed in range(seeds):
+            for name, policy in self.arms.items():
+                if str(seed) not in held.setdefault(name, {}):
+                    jobs.append(self.job(self.whole, policy, self.config, seed, self.whole.test))
+                    names[id(jobs[-1])] = name, seed
+        for job, result in train_many(jobs, self.at_once):
+            name, seed = names[id(job)]
+            held[name][str(seed)] = round(100 * result.scores.accuracy, 4)
+            self.save()
+
+    def readings(self, short: ShortTraining, runs: int, repeated: float) -> None:
+        """Of every shape, run by run; odd runs are trained on the other half."""
+        held = self.found.setdefault(f"repeated {repeated}", {})
+        parted = split_off_validation(replace(self.whole, test=None), 0.5, 0)
+        assert parted.val is not None
+        halves = parted, replace(parted, train=parted.val, val=parted.train)
+        numbers, wanted = {}, []
+        for number in range(runs):
+            if str(number) not in held:
+                split, config = shorten(halves[number % 2], self.config, short, seed=0)
+                assert split.val is not None
+                job = self.job(split, SHAPES["uniform"], config, 100 + number, split.val)
+                wanted.append(BranchedRun(job=job, arms=self.arms, repeated=repeated))
+                numbers[id(wanted[-1])] = str(number)
+        for run, scores in run_branches(wanted, self.at_once):
+            held[numbers[id(run)]] = {
+                name: {reading: getattr(each, reading) for reading in READINGS}
+                for name, each in scores.items()
+            }
+            self.save()
+
+    def conclude(self) -> list[dict[str, Any]]:
+        """Spearman's correlation of every reading with the truth, of one run and of all."""
+        truth = [statistics.mean(self.found["truth"][name].values()) for name in self.arms]
+        rows = []
+        for table in [name for name in self.found if name.startswith("repeated")]:
+            runs = list(self.found[table].values())
+            for reading, sign in READINGS.items():
+                each = [[sign * run[name][reading] for name in self.arms] for run in runs]
+                mean = [statistics.mean(of_runs) for of_runs in zip(*each, strict=True)]
+                known = [float(spearmanr(one, truth).statistic) for one in each]
+                rows.append(
+                    {
+                        "training": table,
+                        "reading": reading,
+                        "one run": statistics.mean(known),
+                        "all runs": float(spearmanr(mean, truth).statistic),
+                        "best": list(self.arms)[mean.index(max(mean))],
+                        "seconds": self.found["seconds"][table],
+                    }
+                )
+        return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("data")
+    parser.add_argument("--weights", type=Path, required=True)
+    parser.add_argument("--image-size", type=int, default=160)
+    parser.add_argument("--batch-size", type=int, default=64)
+    parser.add_argument("--epochs", type=int, default=20)
+    parser.add_argument("--seeds", type=int, default=3, help="trainings of the truth")
+    parser.add_argument("--runs", type=int, default=4, help="short trainings of each kind")
+    parser.add_argument("--steps", type=int, default=200, help="of a short training")
+    parser.add_argument("--at-once", type=int, default=3)
+    parser.add_argument("--operations", action="store_true", help="each alone, for policies")
+    parser.add_argument("--out", type=Path)
+    args = parser.parse_args()
+    found: dict[str, Any] = {"seconds": {}}
+    if args.out and args.out.exists():
+        found |= json.loads(args.out.read_text())
+    found["settings"] = {k: v for k, v in vars(args).items() if k not in ("out", "data", "weights")}
+    whole = load(args.data, image_size=args.image_size)
+    _, weights = from_file(args.weights, MODEL)
+    tuning = {**FINE_TUNING, "epochs": args.epochs, "batch_size": args.batch_size}
+    study = Study(
+        arms=OPERATIONS if args.operations else SHAPES,
+        whole=replace(whole, normalisation=weights.normalisation(whole.channels)),
+        config=TrainConfig(**tuning, base=NAMED_BASES["photo"]),
+        weights=weights,
+        device=resolve_device("auto"),
+        at_once=args.at_once,
+        found=found,
+        out=args.out,
+    )
+    short = ShortTraining(steps=args.steps, least_epochs=1, largest_batch=args.batch_size)
+
+    def timed(name: str, part: Any, *arguments: Any) -> None:
+        begun = time.perf_counter()
+        part(*arguments)
+        found["seconds"].setdefault(name, round(time.perf_counter() - begun, 1))
+        print(f"{name}: {found['seconds'][name]} s", flush=True)
+
+    timed("repeated 0.5", study.readings, short, args.runs, 0.5)
+    timed("repeated 1.0", study.readings, short, args.runs, 1.0)
+    timed("truth", study.truth, args.seeds)
+    found["table"] = study.conclude()
+    study.save()
+    for name, each in found["truth"].items():
+        print(f"{name:24} {statistics.mean(each.values()):.2f}", *each.values())
+    print_table(found["table"], list(found["table"][0]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,83 @@
+"""Runs with arms, whatever a run is: what has ended is kept on disk, and the rest is made."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from dada.engine import ALONE, Ranks
+from dada.policy import Policy
+from dada.policy_search.lookahead.scoring import ArmLosses
+from dada.runlog import RunLog
+
+ACCURACY = "balanced accuracy"  # beside the losses of the arms, in a file of them
+
+NumberedEnds = tuple[int, dict[str, float], float | None]
+"""A run's number, the loss of each of its arms, and their mean balanced accuracy; None: another
+task has none"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArmRuns:
+    """With `run`, what has ended is written to its directory, and the same call continues there."""
+
+    run: RunLog | None = None
+    ranks: Ranks = ALONE
+
+    def _ends(self, arms: Mapping[str, Policy], numbers: Sequence[int]) -> Iterator[NumberedEnds]:
+        """Runs of these numbers, in the order in which they end."""
+        raise NotImplementedError
+
+    def losses(
+        self,
+        arms: Mapping[str, Policy],
+        count: int,
+        *,
+        file: str,
+        first: int = 0,
+        on_run: Callable[[int], None] | None = None,
+    ) -> ArmLosses:
+        """Of `count` runs, numbered from `first` on; those that end are written to `file`.
+
+        `on_run` is told how many have ended.
+        """
+        numbers = range(first, first + count)
+        known = self.ranks.same(self._on_disk(file, arms))
+        left = [number for number in numbers if number not in known]
+        for number, losses, accuracy in self._ends(arms, left):
+            known[number] = losses if accuracy is None else {**losses, ACCURACY: accuracy}
+            if self.run is not None:
+                ended = {str(number): known[number] for number in sorted(known)}
+                self.run.save_text(file, json.dumps(ended, indent=1) + "\n")
+            if on_run is not None:
+                on_run(len(known))
+        accuracies = [known[number].get(ACCURACY) for number in numbers]
+        return ArmLosses(
+            loss={name: [known[number][name] for number in numbers] for name in arms},
+            balanced_accuracy=tuple(each for each in accuracies if each is not None),
+        )
+
+    def _on_disk(self, file: str, arms: Mapping[str, Policy]) -> dict[int, dict[str, float]]:
+        """What an earlier session of the same run wrote, of the same arms."""
+        path = None if self.run is None else self.run.path / file
+        if path is None or not path.exists():
+            return {}
+        try:
+            held = json.loads(path.read_text(encoding="utf-8"))
+            return {
+                int(number): {n: float(loss[n]) for n in (*arms, ACCURACY) if n in loss}
+                for number, loss in held.items()
+                if arms.keys() <= loss.keys()
+            }
+        except (ValueError, TypeError, AttributeError, RecursionError):
+            problem = f"{path} is damaged; delete it"
+            raise ValueError(f"{problem} to have this part of the search done again") from None
+
+
+def pairs_within(seconds: float, each: float, most: int) -> int:
+    """How many runs of `each` seconds fit. They come in pairs, one run for each half of the images:
+    a half lacks images that the other has, which changes more than another network does. None
+    where one run alone is too much."""
+    pairs = max(1, round(seconds / (2 * each))) if each <= seconds else 0
+    return min(most, 2 * pairs)

@@ -1,0 +1,178 @@
+"""What the features of a pretrained network say of policies, without training it.
+
+Fine-tuning changes a good network little. So the network is left as it is, augmented training
+images are sent through it once, and only a head is fitted to their features. How well that head
+knows the validation images says what the policy is worth: a forward pass for every view in place
+of a training for every policy, and less noise (docs/photographs.md).
+
+Letters: N images, F features of an image, C classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from dada.config import Base, LookaheadConfig
+from dada.data import Part, Split, batches
+from dada.engine import Precision, channels_last, generator_on
+from dada.models import head_of
+from dada.policy import Policy
+from dada.policy.augment import Normalise, PolicyTables
+from dada.policy.space import SPACES
+from dada.policy_search.job import SearchJob
+from dada.policy_search.lookahead.arms import ArmRuns, NumberedEnds, pairs_within
+from dada.training.base import before_policy
+from dada.training.scores import scores_of_logits
+from dada.trials.cost import SPEEDS, forward_work
+from dada.trials.short import seed_of, shorten
+from dada.trials.statistics import mean
+
+BATCH = 64
+DECAY = 0.01  # of the head's weights, for features with a deviation of 1
+ITERATIONS = 50  # of L-BFGS, which has mostly converged by then
+SMOOTHING = 0.1  # of the labels, as in fine-tuning
+
+
+@dataclass(frozen=True, kw_only=True)
+class FeatureRuns(ArmRuns):
+    """Every second run may fit heads to the validation images, and read them on the others."""
+
+    halves: tuple[Split, Split]  # (train, val), and swapped where chance divided them
+    build: Callable[[int], nn.Module]
+    base: Base
+    settings: LookaheadConfig
+    seed: int
+    device: torch.device
+
+    @classmethod
+    def of(cls, job: SearchJob) -> FeatureRuns | None:
+        """For a search with a pretrained network; None where no head is found in it."""
+        split = job.split
+        assert split.val is not None
+        if split.task != "classification" or not job.pretrained or head_of(job.network) is None:
+            return None
+        swapped = replace(split, train=split.val, val=split.train)
+        here, there = (
+            shorten(half, job.training, job.lookahead.training, seed=job.seed)[0]
+            for half in (split, swapped if job.undivided is not None else split)
+        )
+        return cls(
+            halves=(here, there),
+            build=job.build,
+            base=job.config.base,
+            settings=job.lookahead,
+            seed=job.seed,
+            device=job.device,
+            run=job.run,
+            ranks=job.ranks,
+        )
+
+    @property
+    def read_on(self) -> Split:
+        """The first run's images."""
+        return self.halves[0]
+
+    def affordable(self, arms: int, seconds: float) -> int:
+        """How many runs of so many arms: estimated from counts, so that no clock has a say."""
+        split, speed = self.halves[0], SPEEDS[self.device.type]
+        assert split.val is not None
+        work = forward_work(self.build(0), (split.channels, *split.image_size))
+        views = len(split.val) + arms * self.settings.views * len(split.train)
+        each = views / BATCH * speed.forward(work, BATCH) + arms * speed.head
+        return pairs_within(seconds, each, self.settings.most_runs)
+
+    def _ends(self, arms: Mapping[str, Policy], numbers: Sequence[int]) -> Iterator[NumberedEnds]:
+        network = Features(self.build(self.seed), self.halves[0], self.device)
+        for number in numbers:
+            split = self.halves[number % 2]
+            train, val = split.train, split.val
+            assert val is not None
+            val_NF, val_N = network(val)
+            losses, accuracies = {}, []
+            for name, arm in arms.items():
+                # All arms draw the same numbers, so that what differs between them is the arm.
+                seed = seed_of(self.seed, "features", number)
+                noise = generator_on(self.device, seed)
+                views = [network(train, self.base, arm, noise) for _ in range(self.settings.views)]
+                train_NF, train_N = (torch.cat(each) for each in zip(*views, strict=True))
+                head = fit_head(train_NF, train_N, split.num_classes)
+                scores = scores_of_logits(head(val_NF), val_N, split.num_classes)
+                losses[name] = getattr(scores, self.settings.reading)
+                accuracies.append(scores.balanced_accuracy)
+            yield number, losses, mean(accuracies)
+
+
+class Features:
+    """A network up to its head: call it with images, clean or under a base and a policy."""
+
+    def __init__(self, network: nn.Module, split: Split, device: torch.device) -> None:
+        path = head_of(network)
+        assert path is not None
+        self.device, self.precision = device, Precision.of("auto", device)
+        self.network = channels_last(network.to(device), device).eval()
+        self.network.get_submodule(path).register_forward_pre_hook(self._note)
+        self.normalise = Normalise(*split.mean_std()).to(device)
+        self._noted: Tensor | None = None
+
+    def _note(self, layer: nn.Module, given: tuple[Tensor, ...]) -> None:
+        self._noted = given[0].flatten(1).float()
+
+    @torch.no_grad()
+    def __call__(
+        self,
+        part: Part,
+        base: Base | None = None,
+        policy: Policy | None = None,
+        noise: torch.Generator | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """The features of every image, and the labels."""
+        found, labels = [], []
+        order = torch.arange(len(part)).split(BATCH)
+        with self.precision.products():
+            for images_BCHW, labels_B in batches(part.to(self.device), order):
+                if base is not None and policy is not None:
+                    space = SPACES[policy.space]
+                    before_BCHW = before_policy(images_BCHW, base, noise)
+                    tables = PolicyTables.of(policy, space, self.device)
+                    images_BCHW = tables.augment(before_BCHW, space, noise)
+                with self.precision.passes():
+                    self.network(channels_last(self.normalise(images_BCHW), self.device))
+                assert self._noted is not None
+                found.append(self._noted)
+                labels.append(labels_B)
+        return torch.cat(found), torch.cat(labels)
+
+
+def fit_head(features_NF: Tensor, labels_N: Tensor, num_classes: int) -> Callable[[Tensor], Tensor]:
+    """Multinomial regression on features that are brought to mean 0 and deviation 1.
+
+    argmin over W, b of the mean cross-entropy + DECAY / 2 |W|^2, convex, so its start and its
+    random numbers do not matter.
+    """
+    mean_F, std_F = features_NF.mean(0), features_NF.std(0).clamp(min=1e-6)
+    known_NF = (features_NF - mean_F) / std_F
+    weight_FC = torch.zeros(features_NF.shape[1], num_classes, device=features_NF.device)
+    bias_C = torch.zeros(num_classes, device=features_NF.device)
+    weight_FC.requires_grad_()
+    bias_C.requires_grad_()
+    optimizer = torch.optim.LBFGS(
+        [weight_FC, bias_C], max_iter=ITERATIONS, history_size=10, line_search_fn="strong_wolfe"
+    )
+
+    def objective() -> Tensor:
+        optimizer.zero_grad()
+        logits_NC = known_NF @ weight_FC + bias_C
+        loss = F.cross_entropy(logits_NC, labels_N, label_smoothing=SMOOTHING)
+        whole = loss + DECAY / 2 * weight_FC.square().sum()
+        whole.backward()
+        return whole
+
+    with torch.enable_grad():
+        optimizer.step(objective)  # type: ignore[no-untyped-call]
+    weight_FC, bias_C = weight_FC.detach(), bias_C.detach()
+    return lambda others_NF: (others_NF - mean_F) / std_F @ weight_FC + bias_C

@@ -1,0 +1,134 @@
+"""Features of a pretrained network in place of trainings: what heads fitted to them say."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import nn
+
+import dada
+from dada import Policy, models
+from dada.config import SearchConfig
+from dada.data import Split, TensorPart
+from dada.policy_search.lookahead import with_fewer_steps
+from dada.policy_search.lookahead.features import FeatureRuns, Features, fit_head
+from dada.policy_search.lookahead.runs import BranchedRuns
+from dada.training.scores import scores_of_logits
+from quick import QUICK_LOOKAHEAD, search_job
+
+CPU = torch.device("cpu")
+LOOKAHEAD = replace(
+    QUICK_LOOKAHEAD,
+    seconds=60.0,
+    most_runs=2,
+    most_policy_runs=2,
+    views=1,
+    reading="calibrated_loss",
+)
+NET = "torchvision:shufflenet_v2_x0_5"
+SIDE = 32
+
+
+def pictures(count: int, *, dark: bool, seed: int) -> TensorPart:
+    """Two textures, told apart by the direction of their stripes; some sets are dark."""
+    noise = torch.Generator().manual_seed(seed)
+    labels_N = torch.arange(count) % 2
+    ramp = torch.arange(SIDE)
+    stripes = ((ramp // 4) % 2 * 120 + 60).float()
+    both = torch.stack([stripes.expand(SIDE, SIDE), stripes.unsqueeze(1).expand(SIDE, SIDE)])
+    images = both[labels_N].unsqueeze(1).repeat(1, 3, 1, 1)
+    images = images + 40 * torch.randn(images.shape, generator=noise)
+    images = images * (0.25 if dark else 1.0)
+    return TensorPart(images.clamp(0, 255).to(torch.uint8), labels_N)
+
+
+@pytest.fixture
+def split() -> Split:
+    train, val = pictures(48, dark=False, seed=0), pictures(64, dark=True, seed=1)
+    return Split(train=train, val=val, classes=("across", "along"), name="stripes")
+
+
+def runs_of(split: Split) -> FeatureRuns:
+    network = models.build(NET, 2, 3, (SIDE, SIDE), seed=0).eval()
+    job = search_job(split, network, SearchConfig(), device=CPU)
+    found = FeatureRuns.of(replace(job, pretrained=True))
+    assert found is not None
+    return found
+
+
+def test_features_are_what_the_head_is_given(split):
+    network = models.build(NET, 2, 3, (SIDE, SIDE), seed=0).eval()
+    features = Features(network, split, CPU)
+    found_NF, labels_N = features(split.val)
+    assert torch.equal(labels_N, split.val.labels_N) and found_NF.shape == (64, 1024)
+    with torch.no_grad():
+        logits_NC = network(features.normalise(split.val.images_NCHW))
+        assert torch.allclose(network.fc(found_NF), logits_NC, atol=1e-5)
+
+
+def test_a_head_is_where_its_objective_is_lowest():
+    noise = torch.Generator().manual_seed(0)
+    labels_N = torch.arange(90) % 3
+    features_NF = torch.randn(90, 5, generator=noise) + labels_N.unsqueeze(1)
+    head = fit_head(features_NF, labels_N, 3)
+    assert scores_of_logits(head(features_NF), labels_N, 3).accuracy > 0.5
+    shifted = fit_head(3 * features_NF - 7, labels_N, 3)  # features of another scale
+    assert torch.allclose(shifted(3 * features_NF - 7), head(features_NF), atol=1e-2)
+
+
+def test_what_makes_training_images_like_validation_images_is_seen(split):
+    """The validation images are dark: Brightness helps, and turning images around does not."""
+    darker = Policy.from_rows([[("Brightness", 1.0, (0.0, 0.2))]], name="darker")
+    arms = {"none": Policy.load("none"), "darker": darker}
+    seen = runs_of(split).losses(arms, 2, file="ends.json")
+    assert max(seen.loss["darker"]) < min(seen.loss["none"])
+    assert len(seen.balanced_accuracy) == 2
+
+
+def test_arms_share_their_random_numbers(split):
+    rotate = Policy.from_rows([[("Rotate", 0.5, (0.0, 1.0))]], name="one")
+    seen = runs_of(split).losses({"one": rotate, "two": rotate}, 1, file="ends.json")
+    assert seen.loss["one"] == seen.loss["two"]
+
+
+def test_a_network_without_a_head_or_without_training_has_no_such_runs(split):
+    bare = nn.Sequential(nn.Flatten(), nn.Linear(3 * SIDE**2, 2))
+    job = search_job(split, bare, SearchConfig(), device=CPU)
+    assert FeatureRuns.of(replace(job, pretrained=True)) is None
+    built = models.build(NET, 2, 3, (SIDE, SIDE), seed=0)
+    assert FeatureRuns.of(replace(job, network=built)) is None
+
+
+def test_a_pretrained_search_reads_features_and_is_resumed(split, tmp_path: Path, monkeypatch):
+    network = models.build(NET, 2, 3, (SIDE, SIDE), seed=3)
+    save_file(network.state_dict(), tmp_path / "net.safetensors")
+    train, val = ((p.images_NCHW, p.labels_N) for p in (split.train, split.val))
+    how = {"model": NET, "weights": tmp_path / "net.safetensors", "device": "cpu", "epochs": 1}
+    how |= {"batch_size": 16, "lookahead": LOOKAHEAD}
+    # Trainings would take too long, so whole policies are read off the features, too.
+    monkeypatch.setattr(BranchedRuns, "affordable", lambda *given: 0)
+    policy = dada.search(train, val, out=tmp_path / "whole", **how).policy
+    facts = policy.provenance["lookahead"]
+    assert facts["features"] is True and "stand_in" not in facts
+    assert {"none", "trivialaugment"} < set(facts["policy_loss"])
+    assert policy.provenance["signal"]["word"] in ("clear", "weak", "none")
+
+    def stop(done: int, total: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        dada.search(train, val, out=tmp_path / "cut", on_lookahead=stop, **how)
+    dada.search(train, val, out=tmp_path / "cut", resume=True, **how)
+    written = [(tmp_path / name / "policy.json").read_bytes() for name in ("whole", "cut")]
+    assert written[0] == written[1]
+
+
+def test_there_are_few_steps_before_features_are_read(split):
+    network = models.build(NET, 2, 3, (SIDE, SIDE), seed=0)
+    job = search_job(split, network, SearchConfig(), device=CPU)
+    job = replace(job, pretrained=True, lookahead=LOOKAHEAD)
+    assert with_fewer_steps(job).config.least_steps == SearchConfig().least_steps // 5
