@@ -45,7 +45,7 @@ class DetectionScores:
 
 class Detection(Task):
     """The target is boxes_BM5 (see `policy.moving`) and perhaps a map_BHW of objects: the pixels
-    of the m-th box hold m + 1, in 16 bits."""
+    of the m-th box hold m + 1, in 8 bits, or in 16 for more than 255 of them."""
 
     name = "detection"
     decides = "ap50"  # of few images it is steadier than the mean over overlaps
@@ -84,7 +84,7 @@ class Detection(Task):
             return (boxes_BM5,)
         map_B1HW = targets[1].unsqueeze(1).float()
         smaller = nn.functional.interpolate(map_B1HW, to, mode="nearest-exact")
-        return boxes_BM5, smaller.squeeze(1).to(torch.int16)
+        return boxes_BM5, smaller.squeeze(1).to(targets[1].dtype)
 
     def output_shape(self, images_shape: Sequence[int], num_classes: int) -> None:
         return None
