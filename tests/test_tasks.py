@@ -352,3 +352,10 @@ def test_dividing_leaves_every_class_on_both_sides() -> None:
     for part in (split.train, split.val):
         classes = part.targets[0][..., 4]
         assert set(np.unique(classes.numpy())) >= {0.0, 1.0}
+
+
+def test_a_strangers_backbone_is_as_much_code_as_a_strangers_network() -> None:
+    assert dada.models.is_factory("fasterrcnn:their_module:factory")
+    assert dada.models.is_factory("their_module:factory")
+    assert not dada.models.is_factory("fasterrcnn:timm:resnet18")
+    assert not dada.models.is_factory("deeplabv3:small")

@@ -94,12 +94,12 @@ class Study:
             judge=judge,
         )
 
-    def truth(self, seeds: int) -> None:
-        """Test accuracy in percent of every shape and seed that is not known yet."""
+    def truth(self, seeds: range) -> None:
+        """Test accuracy in percent of every arm and seed that is not known yet."""
         held = self.found.setdefault("truth", {})
         assert self.whole.test is not None
         names, jobs = {}, []
-        for seed in range(seeds):
+        for seed in seeds:
             for name, policy in self.arms.items():
                 if str(seed) not in held.setdefault(name, {}):
                     jobs.append(self.job(self.whole, policy, self.config, seed, self.whole.test))
@@ -194,7 +194,7 @@ def main() -> None:
 
     timed("repeated 0.5", study.readings, short, args.runs, 0.5)
     timed("repeated 1.0", study.readings, short, args.runs, 1.0)
-    timed("truth", study.truth, args.seeds)
+    timed("truth", study.truth, range(args.seeds))
     found["table"] = study.conclude()
     study.save()
     for name, each in found["truth"].items():

@@ -35,6 +35,7 @@ __all__ = [
     "ops",
     "search",
     "train",
+    "verify",
 ]
 
 _MODULE_OF = {
@@ -50,6 +51,7 @@ _MODULE_OF = {
     "compare": "dada.api",
     "search": "dada.api",
     "train": "dada.api",
+    "verify": "dada.api",
 }
 
 renamed.install()

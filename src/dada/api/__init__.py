@@ -11,22 +11,19 @@ from typing import Any
 
 from torch import nn
 
-from dada import models
-from dada.api.preparation import ImageSize, OutPath, Preparation, as_typed, prepare
+from dada.api.preparation import ImageSize, OutPath, prepare
 from dada.api.results import Result, Trained, write_training
+from dada.api.searching import OnEpoch, run_search, search_job
 from dada.api.settings import (
     check_metric,
     check_size,
-    lookahead_settings,
     metric_for,
-    reduced,
-    search_settings,
     seeds_of,
     train_settings,
-    verify_settings,
     wants_auto,
     with_room,
 )
+from dada.api.verifying import verify
 from dada.comparison import (
     Comparison,
     ComparisonJob,
@@ -37,22 +34,18 @@ from dada.comparison import (
     trials_of,
 )
 from dada.config import LookaheadConfig, SearchConfig, TrainConfig, VerifyConfig, whole_number
-from dada.data import Split, split_for_scoring, split_off_validation
+from dada.data import Split, split_for_scoring
 from dada.engine import joined, out_of_memory_named, several_processes
 from dada.models.weights import Tell
 from dada.policy import Policy, baselines
-from dada.policy_search import SearchJob, find_policy
-from dada.policy_search.lookahead import OnRun, with_fewer_steps
-from dada.policy_search.measuring import try_step as searching_step
+from dada.policy_search.lookahead import OnRun
 from dada.policy_search.verify import OnTraining
-from dada.report import save_samples, write_report
 from dada.runlog import POLICY
 from dada.training.loop import Job, run_job
 from dada.training.loop import try_step as training_step
 from dada.trials.runners import Setting, default_at_once
 
-OnEpoch = Callable[[dict[str, Any], int], None]
-"""(what was measured, epochs in all)"""
+__all__ = ["Comparison", "Result", "Trained", "compare", "search", "train", "verify"]
 
 
 def search(
@@ -112,92 +105,12 @@ def search(
         on_note=on_note,
         skip_bad=skip_bad,
     )
-    seed = asked.seed
-    auto = wants_auto(settings)
-    config = search_settings(asked, preset, lookahead, settings)
-    verification = verify_settings(asked, config, verify, verify_budget)
-    asked, split, base = asked.load(config.base, settings, val_data=val_data, seed=seed)
-    ahead = lookahead_settings(asked, config, lookahead)
-    config = replace(asked.usual(config, settings, split), base=base)
-    if asked.recipe is not None:
-        split = reduced(split, asked.recipe, seed)
-    undivided = split if split.val is None else None
-    if undivided is not None:
-        split = split_off_validation(split, config.val_fraction, seed)
-    check_size(config, split)
-    network, name = asked.network(split), asked.model_name(split)
-    if auto:
-        config = with_room(
-            config, lambda fit: searching_step(split, network, fit, asked.device), split.image_size
-        )
-    # The search trains the network it is given; what comes after it begins with new ones, or with
-    # copies of the user's own as it was given.
-    pristine = copy.deepcopy(network) if isinstance(asked.model, nn.Module) else name
-    shape = split.num_classes, split.channels, split.image_size
-    build = models.untrained(pristine, *shape, asked.weights)
-    training = asked.usual(TrainConfig(), {}, split)
-    job = with_fewer_steps(
-        SearchJob(
-            split=split,
-            undivided=undivided,
-            network=network,
-            build=build,
-            training=training,
-            pretrained=asked.weights is not None,
-            model_name=name,
-            config=config,
-            lookahead=ahead,
-            verify=verification,
-            seed=seed,
-            device=asked.device,
-            graph=graph,
-        )
+    asked, job, facts = search_job(
+        asked, val_data, preset, lookahead, verify, verify_budget, settings, graph=graph
     )
     if on_start is not None:
-        on_start(split, job.config, name)
-    facts = asked.facts(split) | {
-        "val_source": None if val_data is None else as_typed(val_data),
-        "recipe": recipe,
-        "verify_budget": verification.seconds or None,
-        "search": asdict(job.config),
-    }
-    if isinstance(lookahead, LookaheadConfig):
-        facts["lookahead"] = asdict(ahead)
-    if isinstance(verify, VerifyConfig):
-        facts["verify"] = asdict(verification)
-    return _run_search(asked, job, facts, on_epoch, on_lookahead, on_training)
-
-
-def _run_search(
-    asked: Preparation,
-    job: SearchJob,
-    facts: dict[str, Any],
-    on_epoch: OnEpoch | None,
-    on_lookahead: OnRun | None,
-    on_training: OnTraining | None,
-) -> Result:
-    """In its run directory, and told of by the first process alone."""
-    with (
-        joined(job.device) as ranks,
-        out_of_memory_named(job.config.batch_size, job.split.image_size),
-        asked.open_run(ranks, facts) as run,
-    ):
-        if ranks.same(run is not None and run.finished):
-            assert asked.path is not None
-            return Result.load(asked.path)
-        if run is not None:
-            save_samples(job.split, run.path)
-        speaks = ranks.rank == 0
-        found = find_policy(
-            replace(job, run=run, ranks=ranks),
-            on_epoch=on_epoch if speaks else None,
-            on_lookahead=on_lookahead if speaks else None,
-            on_training=on_training,
-        )
-        if run is not None:
-            run.finish({"seconds": round(found.seconds, 2)})
-            write_report(run.path)
-    return Result(policy=found.policy, history=found.history, seconds=found.seconds, out=asked.path)
+        on_start(job.split, job.config, job.model_name)
+    return run_search(asked, job, facts, on_epoch, on_lookahead, on_training)
 
 
 def train(

@@ -82,20 +82,21 @@ LOOKAHEAD = {
     ),
 }
 
-# Fine-tuning is short, and augmentation mostly makes a network less confident there: of whole
-# policies the plain loss knew nothing, the calibrated one did (docs/photographs.md).
+# For pretrained networks, whose features are read (policy_search/lookahead/features.py).
+# Augmentation mostly makes a network less confident in fine-tuning: of whole policies the plain
+# loss knew nothing, the calibrated one did (docs/photographs.md).
 LOOKAHEAD_FINE_TUNING = {
     device: replace(
         settings,
         seconds=seconds,
         training=ShortTraining(steps=200, least_epochs=10, largest_batch=64, steps_per_epoch=8),
         reading="calibrated_loss",
-        first_round=first_round,
+        most_policy_runs=8,
         views=views,
     )
-    for device, settings, seconds, first_round, views in (
-        ("cpu", LOOKAHEAD["cpu"], 110.0, 0.65, 2),  # both rounds read features
-        ("cuda", LOOKAHEAD["cuda"], 70.0, 0.3, 4),
+    for device, settings, seconds, views in (
+        ("cpu", LOOKAHEAD["cpu"], 110.0, 2),
+        ("cuda", LOOKAHEAD["cuda"], 40.0, 4),
     )
 }
 
@@ -109,6 +110,9 @@ class VerifyConfig:
 
     seconds: float
     training: ShortTraining = SHORT
+    # Data sets by name that the record of earlier studies is read without, so that a judge of one
+    # of them does not meet its own results again (policy_search/verify/prior.py).
+    judged_data: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         real_number("verify_budget", self.seconds)

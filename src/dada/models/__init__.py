@@ -42,6 +42,7 @@ __all__ = [
     "default_network",
     "fit_weights",
     "head_of",
+    "is_factory",
     "set_training",
     "shrunk",
     "untrained",
@@ -76,6 +77,15 @@ BUILDERS: dict[str, Builder] = {
     r"[^:]*:[^:]*": lambda name, *rest: from_factory(name[0], *rest),
 }
 """Pattern of a name -> what builds it; the first pattern that matches a whole name is used."""
+
+FACTORY = re.compile(r"(?!timm:|torchvision:)[^:]*:[^:]*")
+
+
+def is_factory(name: str) -> bool:
+    """Whether a name means code of the user's, which building it imports and runs."""
+    kind, _, rest = name.partition(":")
+    return is_factory(rest) if kind in ON_BACKBONES else FACTORY.fullmatch(name) is not None
+
 
 NAMES = (
     "small",

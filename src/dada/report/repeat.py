@@ -40,6 +40,7 @@ FLAGS = (
 """Settings of a search that `dada search` takes as options; the others are Python's."""
 
 ASKED = {
+    "task": "--task",
     "recipe": "--recipe",
     "val_source": "--val",
     "image_size": "--image-size",
@@ -89,7 +90,8 @@ def changed_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     return changed
 
 
-def _asked(config: Mapping[str, Any]) -> dict[str, Any]:
+def asked_of(config: Mapping[str, Any]) -> dict[str, Any]:
+    """What else a search was asked, by the names of `ASKED`."""
     asked = {name: config[name] for name in ASKED if config.get(name) is not None}
     weights = mapping(asked.pop("weights", None))
     if source := weights.get("source"):
@@ -130,7 +132,7 @@ def search_command(
         else:
             listed = isinstance(value, tuple)
             words += [flag, shell_word(",".join(map(str, value)) if listed else value)]
-    for name, value in _asked(config).items():
+    for name, value in asked_of(config).items():
         words += [ASKED[name]] if value is True else [ASKED[name], shell_word(value)]
     for name, usual in (("seed", 0), ("device", "auto")):
         words += [f"--{name}", shell_word(config.get(name, usual))]
@@ -159,7 +161,7 @@ def _search_call(
         f"preset={preset!r}",
         *(
             f"{'val_data' if name == 'val_source' else name}={value!r}"
-            for name, value in _asked(config).items()
+            for name, value in asked_of(config).items()
         ),
         *(f"{name}={value!r}" for name, value in changed.items()),
         f"seed={config.get('seed', 0)!r}",

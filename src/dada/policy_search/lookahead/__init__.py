@@ -83,11 +83,9 @@ def _look_ahead(job: SearchJob, measured: Measured, on_run: OnRun | None) -> Pol
     if not first:
         return _with_facts(measured.policy, None)
     shapes, free = _candidates(job, measured, stand_in="stand_in" in facts)
-    left, count = (1 - settings.first_round) * settings.seconds, len(shapes) + len(free)
-    judges: BranchedRuns | FeatureRuns = own
-    if features and not own.affordable(count, left):
-        judges = features
-    second = min(judges.affordable(count, left), settings.most_policy_runs)
+    whole = features or own
+    left = (1 - settings.first_round) * settings.seconds
+    second = min(whole.affordable(len(shapes) + len(free), left), settings.most_policy_runs)
 
     def ended(done: int) -> None:
         if on_run is not None:
@@ -103,7 +101,7 @@ def _look_ahead(job: SearchJob, measured: Measured, on_run: OnRun | None) -> Pol
     chosen: dict[str, Any] = {"shape": usual_of(shapes).name}
     if second:
         named = found | free
-        ends = judges.losses(
+        ends = whole.losses(
             named,
             second,
             file=POLICIES,

@@ -1,5 +1,6 @@
 """Is the policy that was found worth anything here? Short trainings decide, before a user does.
 
+prior.py       what is known of candidates beforehand, and what is expected of them afterwards
 plan.py        which candidates, in which rounds, with how many seeds
 rounds.py      the rounds, the fresh pairs at the end, and what they allow to be said
 trainings.py   the trainings themselves, and what is on disk of them
@@ -13,7 +14,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -26,11 +27,13 @@ from dada.policy import Policy, baselines
 from dada.policy_search.free_policies import free_policies
 from dada.policy_search.job import SearchJob
 from dada.policy_search.verify.plan import LEAST_TRAININGS, Plan, plan_for
+from dada.policy_search.verify.prior import prior_of
 from dada.policy_search.verify.rounds import AGAINST, Outcome, decide
 from dada.policy_search.verify.trainings import OnTraining, Trainings
 from dada.runlog import RunLog
 from dada.trials.cost import forward_work, training_seconds
 from dada.trials.short import short_config, shorten
+from dada.trials.statistics import CONFIDENCE
 
 __all__ = [
     "OnTraining",
@@ -50,9 +53,11 @@ class Verification:
     """Which policy to take, and what was seen of it. Scores in percent, differences in points."""
 
     policy: Policy  # the chosen one, with provenance["verification"] filled
-    chosen: str
+    chosen: str  # the best guess, by the record of earlier studies and all trainings here
+    measured: str | None  # whose difference to uniform was measured; None: no pairs
+    metric: str  # the task's; of classification "balanced_accuracy" where classes are unequal
     against: str
-    difference: float | None  # of the best candidate to uniform, fresh seeds only; None: no pairs
+    difference: float | None  # in points, of fresh seeds only
     interval: tuple[float, float] | None
     seeds: int  # fresh pairs
     verdict: str
@@ -62,6 +67,7 @@ class Verification:
     trainings: int
     seconds: float
     budget: float
+    looks: int = 1  # how often fresh pairs were looked at: later intervals are wider
 
     def facts(self) -> dict[str, Any]:
         """What a policy file keeps: nothing that differs between two equal runs."""
@@ -72,6 +78,9 @@ class Verification:
             "interval": None if self.interval is None else list(self.interval),
             "seeds": self.seeds,
             "chosen": self.chosen,
+            "measured": self.measured,
+            "metric": self.metric,
+            "looks": self.looks,
             "trainings": self.trainings,
             "budget": self.budget,
             "candidates": self.candidates,
@@ -80,11 +89,12 @@ class Verification:
 
 
 def verify_searched(
-    job: SearchJob, searched: Policy, on_training: OnTraining | None = None
+    job: SearchJob, searched: Policy, on_training: OnTraining | None = None, looks: int = 1
 ) -> Verification:
     """What a search found against the free policies of its space, in short trainings.
 
-    The policy that is chosen keeps the search's provenance.
+    `looks` counts this one and those that were made of the same run before. The policy that is
+    chosen keeps the search's provenance.
     """
     split, undivided = job.split, job.undivided
     training, short = replace(job.training, base=job.config.base), job.verify.training
@@ -109,6 +119,9 @@ def verify_searched(
         run=job.run,
         on_training=on_training,
         halves=None if undivided is None else divided_again,
+        pretrained=job.pretrained,
+        without=job.verify.judged_data,
+        looks=looks,
     )
     provenance = {**searched.provenance, **verified.policy.provenance}
     return replace(verified, policy=replace(verified.policy, provenance=provenance))
@@ -127,6 +140,9 @@ def verify(
     on_training: OnTraining | None = None,
     at_once: int | None = None,
     halves: Callable[[int], Split] | None = None,
+    pretrained: bool = False,
+    without: Collection[str] = (),
+    looks: int = 1,
 ) -> Verification:
     """Choose between `candidates` by short trainings, and measure the choice on fresh seeds.
 
@@ -140,6 +156,9 @@ def verify(
     side by side (None: a few small ones on a card, one on a CPU); it does not change the plan.
     `halves(seed)` divides the images again for a pair that measures. Where none is given, all pairs
     have the images of `split`, and the interval does not hold what is due to those.
+
+    What is known of candidates beforehand is of `pretrained` networks or of others, and leaves out
+    data sets by name (`without`). Each look at a run halves what may be claimed by chance.
     """
     _check(split, candidates, budget, at_once)
     started = time.perf_counter()
@@ -171,6 +190,8 @@ def verify(
         plan,
         trainings,
         measure=trainings.measure,
+        prior={name: prior_of(name, pretrained=pretrained, without=without) for name in names},
+        confidence=1 - (1 - CONFIDENCE) / 2 ** (looks - 1),
         seed=seed,
         images=len(split.val),
     )
@@ -181,6 +202,8 @@ def verify(
         left_out=[name for name in settled if name not in names],
         budget=budget,
         seconds=time.perf_counter() - started + trainings.seconds_before,
+        metric=trainings.metric,
+        looks=looks,
     )
     if run is not None:
         content = {**found.facts(), "rounds": found.rounds}
@@ -241,6 +264,8 @@ def _not_verified(
         Verification(
             policy=candidates[chosen],
             chosen=chosen,
+            measured=None,
+            metric="accuracy",
             against=AGAINST,
             difference=None,
             interval=None,
@@ -264,11 +289,16 @@ def _verification(
     left_out: list[str],
     budget: float,
     seconds: float,
+    metric: str,
+    looks: int,
 ) -> Verification:
     return _with_facts(
         Verification(
             policy=candidates[outcome.chosen],
             chosen=outcome.chosen,
+            measured=outcome.measured,
+            metric=metric,
+            looks=looks,
             against=AGAINST,
             difference=outcome.difference,
             interval=outcome.interval,

@@ -23,7 +23,7 @@ FOLDER = "verification"  # of the run directory
 BUILT_AHEAD = 32  # networks for one card; each keeps its weights there until all have ended
 
 OnTraining = Callable[[str, float, int, int], None]
-"""(name of the candidate, accuracy in percent, trainings done, trainings in all)"""
+"""(name of the candidate, score in percent, trainings done, trainings in all)"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +66,9 @@ class Trainings:
     ) -> None:
         assert split.test is None, "trainings are judged on the test images where there are some"
         self.setting = Built(split=split, build=build, device=device)
+        self.metric = self.setting.task.decides
+        if self.metric == "accuracy" and split.unbalanced:
+            self.metric = "balanced_accuracy"  # accuracy is mostly about the largest class there
         self.halves = halves
         self.settled, self.total, self.on_training = settled, total, on_training
         # On a CPU one: these are short, and a process takes seconds to start.
@@ -116,7 +119,7 @@ class Trainings:
         return Trial(name=name, policy=policy, config=config, seed=seed)
 
     def _note(self, found: dict[Trial, float], trial: Trial, scores: dict[str, Any]) -> None:
-        found[trial] = 100 * scores[self.setting.task.decides]
+        found[trial] = 100 * scores[self.metric]
         self.done += 1
         if self.on_training is not None:
             self.on_training(trial.name, found[trial], self.done, self.total)

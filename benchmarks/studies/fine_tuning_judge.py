@@ -1,0 +1,161 @@
+"""The judge for pretrained networks: does a search help those who fine-tune on photographs?
+
+    python benchmarks/studies/fine_tuning_judge.py DATA --weights FILE --out FILE
+
+Every policy fine-tunes on all training images and is tested on the test images, which no search
+looks at. Searches are the unit: the mean of each one's trainings.
+
+    dada     what `--searches` default searches found, before verification, `--trainings` of each
+    rival    the free policy that validation chooses among none, uniform, TrivialAugment and six
+             RandAugments, in the seconds that the search of the same number took; trainings on half
+             of the images, judged on the other half
+    none, uniform, trivialaugment
+             as many trainings as all searches have together
+
+The plan is in docs/photographs.md. What is in the file is not run again, so a study may be stopped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from fine_tuning import MODEL, Study
+
+import dada
+from dada import Policy
+from dada.config import FINE_TUNING, NAMED_BASES, TrainConfig
+from dada.data import load, split_off_validation
+from dada.engine import resolve_device
+from dada.models.weights import from_file
+from dada.training.loop import train_many
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
+
+from measure import print_table, welch
+
+RANDAUGMENTS = [f"randaugment:{n},{m}" for n in (1, 2) for m in (0.3, 0.5, 0.7)]
+FREE = ("none", "uniform", "trivialaugment")
+RIVALS = (*FREE, *RANDAUGMENTS)
+
+
+def search(study: Study, args: argparse.Namespace, seed: int) -> Policy:
+    held = study.found.setdefault("searches", {})
+    if str(seed) not in held:
+        train = study.whole.train
+        begun = time.perf_counter()
+        result = dada.search(
+            train.batch(torch.arange(len(train))),
+            model=MODEL,
+            weights=args.weights,
+            base="photo",
+            seed=seed,
+            verify=False,
+            on_note=lambda line: None,
+        )
+        held[str(seed)] = {
+            "seconds": round(time.perf_counter() - begun, 1),
+            "policy": json.dumps(json.loads(result.policy.to_json())),
+        }
+        facts = result.policy.provenance
+        print(f"search {seed}: {held[str(seed)]['seconds']} s, {facts['signal']}", flush=True)
+        study.save()
+    return Policy.from_json(held[str(seed)]["policy"])
+
+
+def rival(study: Study, seed: int) -> str:
+    """Rounds of all free policies, one training each, as long as the search of that number took."""
+    held = study.found.setdefault("rivals", {})
+    if str(seed) not in held:
+        halves = split_off_validation(replace(study.whole, test=None), 0.5, seed)
+        assert halves.val is not None
+        begun, scores = time.perf_counter(), dict[str, list[float]]()
+        allowed = study.found["searches"][str(seed)]["seconds"]
+        rounds, took = 0, 0.0
+        while not rounds or took * (rounds + 1) / rounds <= allowed:
+            training_seed = 10_000 * (seed + 1) + rounds
+            names, jobs = {}, []
+            for name in RIVALS:
+                policy = Policy.load(name)
+                jobs.append(study.job(halves, policy, study.config, training_seed, halves.val))
+                names[id(jobs[-1])] = name
+            for job, result in train_many(jobs, study.at_once):
+                scores.setdefault(names[id(job)], []).append(result.scores.accuracy)
+            rounds += 1
+            took = time.perf_counter() - begun
+        chosen = max(RIVALS, key=lambda name: statistics.mean(scores[name]))
+        held[str(seed)] = {"chosen": chosen, "seconds": round(took, 1), "scores": scores}
+        print(f"rival {seed}: {chosen}, {rounds} rounds in {took:.1f} s", flush=True)
+        study.save()
+    return str(held[str(seed)]["chosen"])
+
+
+def conclude(found: dict[str, Any]) -> None:
+    units: dict[str, list[float]] = {}
+    for name, accuracy in found["truth"].items():
+        contender, _, unit = name.partition(" of ")
+        each = list(accuracy.values())
+        units.setdefault(contender, []).extend([statistics.mean(each)] if unit else each)
+    found["table"] = []
+    for name, mine in units.items():
+        row = {"policy": name, "accuracy": statistics.mean(mine), "n": len(mine)}
+        row |= {"lowest": min(mine), "highest": max(mine)}
+        if name != "dada" and min(len(mine), len(units.get("dada", []))) > 1:
+            row |= dict(zip(("dada_minus", "from", "to"), welch(units["dada"], mine), strict=True))
+        found["table"].append(row)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("data")
+    parser.add_argument("--weights", type=Path, required=True)
+    parser.add_argument("--image-size", type=int, default=160)
+    parser.add_argument("--batch-size", type=int, default=64)
+    parser.add_argument("--epochs", type=int, default=20)
+    parser.add_argument("--searches", type=int, default=4)
+    parser.add_argument("--trainings", type=int, default=3)
+    parser.add_argument("--at-once", type=int, default=3)
+    parser.add_argument("--out", type=Path)
+    args = parser.parse_args()
+    found: dict[str, Any] = {}
+    if args.out and args.out.exists():
+        found |= json.loads(args.out.read_text())
+    found["settings"] = {k: v for k, v in vars(args).items() if k not in ("out", "data", "weights")}
+    whole = load(args.data, image_size=args.image_size)
+    assert whole.test is not None
+    found["images"] = {"train": len(whole.train), "test": len(whole.test)}
+    _, weights = from_file(args.weights, MODEL)
+    tuning = {**FINE_TUNING, "epochs": args.epochs, "batch_size": args.batch_size}
+    study = Study(
+        arms={},
+        whole=replace(whole, normalisation=weights.normalisation(whole.channels)),
+        config=TrainConfig(**tuning, base=NAMED_BASES["photo"]),
+        weights=weights,
+        device=resolve_device("auto"),
+        at_once=args.at_once,
+        found=found,
+        out=args.out,
+    )
+    for seed in range(args.searches):
+        of_one = {f"dada of {seed}": search(study, args, seed)}
+        of_one[f"rival of {seed}"] = Policy.load(rival(study, seed))
+        seeds = range(1000 * seed, 1000 * seed + args.trainings)
+        study_of = replace(study, arms=of_one)
+        study_of.truth(seeds)
+    free = replace(study, arms={name: Policy.load(name) for name in FREE})
+    free.truth(range(args.searches * args.trainings))
+    conclude(found)
+    study.save()
+    columns = ["policy", "accuracy", "lowest", "highest", "n", "dada_minus", "from", "to"]
+    print_table(found["table"], columns)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,132 @@
+"""A search as it was asked for, made into a job, and carried out in its run directory."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from typing import Any
+
+from torch import nn
+
+from dada import models
+from dada.api.preparation import Preparation, as_typed
+from dada.api.results import Result
+from dada.api.settings import (
+    check_size,
+    lookahead_settings,
+    reduced,
+    search_settings,
+    verify_settings,
+    wants_auto,
+    with_room,
+)
+from dada.config import LookaheadConfig, TrainConfig, VerifyConfig
+from dada.data import split_off_validation
+from dada.engine import joined, out_of_memory_named
+from dada.policy_search import SearchJob, find_policy
+from dada.policy_search.lookahead import OnRun, with_fewer_steps
+from dada.policy_search.measuring import try_step
+from dada.policy_search.verify import OnTraining
+from dada.report import save_samples, write_report
+
+OnEpoch = Callable[[dict[str, Any], int], None]
+"""(what was measured, epochs in all)"""
+
+
+def search_job(
+    asked: Preparation,
+    val_data: Any,
+    preset: str,
+    lookahead: float | LookaheadConfig | None,
+    verify: bool | VerifyConfig,
+    verify_budget: float | None,
+    settings: dict[str, Any],
+    *,
+    graph: bool,
+) -> tuple[Preparation, SearchJob, dict[str, Any]]:
+    """The search that was asked for, ready to begin, and the facts that its run directory keeps."""
+    seed = asked.seed
+    auto = wants_auto(settings)
+    config = search_settings(asked, preset, lookahead, settings)
+    verification = verify_settings(asked, config, verify, verify_budget)
+    asked, split, base = asked.load(config.base, settings, val_data=val_data, seed=seed)
+    ahead = lookahead_settings(asked, config, lookahead)
+    config = replace(asked.usual(config, settings, split), base=base)
+    if asked.recipe is not None:
+        split = reduced(split, asked.recipe, seed)
+    undivided = split if split.val is None else None
+    if undivided is not None:
+        split = split_off_validation(split, config.val_fraction, seed)
+    check_size(config, split)
+    network, name = asked.network(split), asked.model_name(split)
+    if auto:
+        config = with_room(
+            config, lambda fit: try_step(split, network, fit, asked.device), split.image_size
+        )
+    # The search trains the network it is given; what comes after it begins with new ones, or with
+    # copies of the user's own as it was given.
+    pristine = copy.deepcopy(network) if isinstance(asked.model, nn.Module) else name
+    shape = split.num_classes, split.channels, split.image_size
+    build = models.untrained(pristine, *shape, asked.weights)
+    training = asked.usual(TrainConfig(), {}, split)
+    job = with_fewer_steps(
+        SearchJob(
+            split=split,
+            undivided=undivided,
+            network=network,
+            build=build,
+            training=training,
+            pretrained=asked.weights is not None,
+            model_name=name,
+            config=config,
+            lookahead=ahead,
+            verify=verification,
+            seed=seed,
+            device=asked.device,
+            graph=graph,
+        )
+    )
+    facts = asked.facts(split) | {
+        "val_source": None if val_data is None else as_typed(val_data),
+        "recipe": None if asked.recipe is None else asked.recipe.name,
+        "verify_budget": verification.seconds or None,
+        "search": asdict(job.config),
+    }
+    if isinstance(lookahead, LookaheadConfig):
+        facts["lookahead"] = asdict(ahead)
+    if isinstance(verify, VerifyConfig):
+        facts["verify"] = asdict(verification)
+    return asked, job, facts
+
+
+def run_search(
+    asked: Preparation,
+    job: SearchJob,
+    facts: dict[str, Any],
+    on_epoch: OnEpoch | None,
+    on_lookahead: OnRun | None,
+    on_training: OnTraining | None,
+) -> Result:
+    """In its run directory, and told of by the first process alone."""
+    with (
+        joined(job.device) as ranks,
+        out_of_memory_named(job.config.batch_size, job.split.image_size),
+        asked.open_run(ranks, facts) as run,
+    ):
+        if ranks.same(run is not None and run.finished):
+            assert asked.path is not None
+            return Result.load(asked.path)
+        if run is not None:
+            save_samples(job.split, run.path)
+        speaks = ranks.rank == 0
+        found = find_policy(
+            replace(job, run=run, ranks=ranks),
+            on_epoch=on_epoch if speaks else None,
+            on_lookahead=on_lookahead if speaks else None,
+            on_training=on_training,
+        )
+        if run is not None:
+            run.finish({"seconds": round(found.seconds, 2)})
+            write_report(run.path)
+    return Result(policy=found.policy, history=found.history, seconds=found.seconds, out=asked.path)
