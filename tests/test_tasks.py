@@ -359,3 +359,10 @@ def test_a_strangers_backbone_is_as_much_code_as_a_strangers_network() -> None:
     assert dada.models.is_factory("their_module:factory")
     assert not dada.models.is_factory("fasterrcnn:timm:resnet18")
     assert not dada.models.is_factory("deeplabv3:small")
+
+
+def test_crops_that_would_leave_boxes_behind_are_refused(tmp_path: Path) -> None:
+    write_coco(tmp_path / "data", Scenes(6, 0))
+    base = dada.config.Base(resized_crop=True)
+    with pytest.raises(ValueError, match="without boxes and masks"):
+        dada.train(tmp_path / "data", "none", base=base, device="cpu", epochs=1)

@@ -54,6 +54,11 @@ class RunState(nn.Module):
     def batches(self, part: Part, index: Sequence[Tensor]) -> Iterator[Batch]:
         """The images of every batch, cut at random where the base asks for it."""
         if self.config.base.resized_crop:
+            if self.task.moves:
+                raise ValueError(
+                    "random resized crops are cut from files, without boxes and masks; leave out "
+                    "`resized_crop`, or use base 'photo'"
+                )
             return resized_crops(part, index, self.order, self.ranks)
         return batches(part, index)
 
