@@ -67,7 +67,7 @@ QUICK = replace(
     seconds=60.0,  # nominal: far more than it takes
     most_runs=2,
     most_policy_runs=0,
-    training=ShortTraining(steps=40, least_epochs=10, largest_batch=16, smallest_batch=8),
+    training=ShortTraining(steps=80, least_epochs=10, largest_batch=16, smallest_batch=8),
 )
 FEW = ("Brightness", "Posterize", "Sharpness", "Cutout")
 
