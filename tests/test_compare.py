@@ -185,7 +185,10 @@ MISTAKES = {
     "negative seeds": ({"seeds": -2}, "there should be one seed or more, got none"),
     "a seed twice": ({"seeds": [1, 1]}, "`seeds` should differ, got 1, 1"),
     "a negative seed": ({"seeds": [-1]}, "a seed should be in 0..2^62, got -1"),
-    "metric": ({"metric": "f1"}, "`metric` should be one of accuracy, balanced_accuracy, got 'f1'"),
+    "metric": (
+        {"metric": "f1"},
+        "`metric` should be one of accuracy, balanced_accuracy, mean_average_precision",
+    ),
     "at once": ({"at_once": 0}, "`at_once` should be 1 or more, got 0"),
     "model": ({"model": "wrn"}, "model 'wrn': no such model"),
     "own model": ({"model": nn.Flatten()}, "(2, 64)"),

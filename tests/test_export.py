@@ -462,3 +462,23 @@ def test_dali_has_a_function_for_every_operation(monkeypatch):
     written: dict[str, object] = {}
     exec(export(Policy.load("dada-cifar10"), "dali"), written)
     assert set(written["OPERATIONS"]) == set(CALLS)
+
+
+def test_boxes_go_with_the_pixels_through_albumentations() -> None:
+    """As docs/export.md tells users of detectors to put it together."""
+    A = pytest.importorskip("albumentations")
+    rows = [
+        [("Rotate", 1.0, (0.0, 1.0)), ("TranslateX", 0.5, (0.3, 0.7))],
+        [("ShearY", 1.0, (0.0, 1.0)), ("Brightness", 1.0, 0.7)],
+    ]
+    text = Policy.from_rows(rows, "paper", name="moves").export("albumentations")
+    chosen = A.from_dict(json.loads(text))
+    params = A.BboxParams(format="pascal_voc", label_fields=["labels"], min_visibility=0.25)
+    detect = A.Compose([*chosen.transforms, A.Affine(p=0.0)], bbox_params=params, seed=0)
+    image = np.zeros((64, 64, 3), np.uint8)
+    image[20:40, 24:44] = 200
+    for _ in range(60):
+        done = detect(image=image, bboxes=[[24, 20, 44, 40]], labels=[1])
+        y, x = np.nonzero(done["image"][..., 0] > 100)
+        around = [x.min(), y.min(), x.max() + 1, y.max() + 1]
+        assert np.abs(np.array(done["bboxes"][0]) - around).max() <= 1

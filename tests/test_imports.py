@@ -30,7 +30,7 @@ FLOORS = (
     {"policy_search"},
     {"trials"},
     {"training"},
-    {"models", "data"},
+    {"tasks", "models", "data"},
     {"policy"},
     {"ops"},
 )

@@ -225,7 +225,7 @@ def test_of_a_large_picture_no_more_is_made_than_is_shown(here, monkeypatch):
     seen = []
 
     def sheet(policy, pictures):
-        seen.extend(picture.size for picture in pictures)
+        seen.extend(picture.image.size for picture in pictures)
         return Image.new("RGB", (4, 4))
 
     monkeypatch.setattr(sheets, "contact_sheet", sheet)

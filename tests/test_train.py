@@ -257,7 +257,7 @@ def test_crop_and_flip_then_policy_then_normalise_then_cutout():
     config = TrainConfig(batch_size=24, base=Base(crop=2, flip=True, cutout=3))
     state = TrainState(Plain(), split, policy, config, seed=11, device=CPU, ranks=ALONE)
     images, _ = split.train.batch(torch.arange(24))
-    found = state.augmented(images)
+    found, _ = state.augmented(images, [])
 
     noise = generator_on(CPU, 12)
     place_B3 = torch.rand(24, 3, generator=noise).tolist()

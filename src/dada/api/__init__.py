@@ -162,7 +162,7 @@ def train(
     config = train_settings(asked, settings)
     loaded = policy if isinstance(policy, Policy) else Policy.load(policy)
     asked, whole, base = asked.load(config.base, settings, seed=seed)
-    config = asked.usual(config, settings, len(whole.train))
+    config = asked.usual(config, settings, whole)
     split, unseen = split_for_scoring(whole, seed)
     if not isinstance(policy, Policy):
         loaded = Policy.load(baselines.name_for_data(policy, split.name, split.image_size))
@@ -211,5 +211,6 @@ def train(
         seconds=result.seconds,
         images_per_second=result.images_per_second,
         classes=split.classes,
+        task=split.task,
         out=asked.path,
     )

@@ -11,9 +11,16 @@ from torch import nn
 
 from dada.api.preparation import ImageSize, OutPath, prepare
 from dada.api.progress import followed
-from dada.api.settings import check_size, seeds_of, train_settings, wants_auto, with_room
+from dada.api.settings import (
+    check_metric,
+    check_size,
+    metric_for,
+    seeds_of,
+    train_settings,
+    wants_auto,
+    with_room,
+)
 from dada.comparison import (
-    METRICS,
     Comparison,
     ComparisonJob,
     OnTrial,
@@ -27,7 +34,7 @@ from dada.config import whole_number
 from dada.data import Split, split_for_scoring
 from dada.engine import several_processes
 from dada.models.weights import Tell
-from dada.safe_text import one_line_errors, quoted
+from dada.safe_text import one_line_errors
 from dada.training.loop import try_step as training_step
 from dada.trials.runners import OnTrialEpoch, Setting, default_at_once
 
@@ -43,7 +50,7 @@ def compare(
     seeds: int | Sequence[int] = 3,
     model: str | nn.Module | None = None,
     recipe: str | None = None,
-    metric: str = "accuracy",
+    metric: str | None = None,
     device: str = "auto",
     image_size: ImageSize = None,
     skip_bad: bool = False,
@@ -66,8 +73,8 @@ def compare(
 
     `data` is anything `dada.data.load` reads; scores are of its test images, else of its validation
     images, else of a fifth that is split off. `policies` are names, files, run directories or
-    `Policy` objects. `seeds` is how many, or which. `settings` are those of `TrainConfig`, over the
-    defaults or over a recipe's.
+    `Policy` objects. `seeds` is how many, or which, `metric` one of the task's scores (default: the
+    one that decides). `settings` are those of `TrainConfig`, over the defaults or a recipe's.
 
     With `out`, every training that ends is written there, and `resume` continues from them.
     `at_once` trainings run side by side; None lets the program decide. More than one on a CPU means
@@ -92,8 +99,7 @@ def compare(
         skip_bad=skip_bad,
     )
     numbers = seeds_of(seeds)
-    if metric not in METRICS:
-        raise ValueError(f"`metric` should be one of {', '.join(METRICS)}, got {quoted(metric)}")
+    check_metric(metric)
     if at_once is not None:
         at_once = whole_number("at_once", at_once, least=1)
     auto = wants_auto(settings)
@@ -103,7 +109,7 @@ def compare(
         raise ValueError("under torchrun the processes meet in the run directory: give `out`")
     # Everyone is scored on the same images, whatever the seed of the training.
     asked, whole, base = asked.load(config.base, settings, seed=0)
-    config = replace(asked.usual(config, settings, len(whole.train)), base=base)
+    config = replace(asked.usual(config, settings, whole), base=base)
     split, _ = split_for_scoring(whole, seed=0)
     check_size(config, split)
     # A network that cannot be built, or gives no logits, is a mistake to find before any training.
@@ -134,7 +140,7 @@ def compare(
         setting=setting,
         model_name=name,
         trials=trials,
-        metric=metric,
+        metric=metric_for(split, metric),
         at_once=together,
         out=asked.path,
         resume=resume,

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
-from dada import models, recipes
+from dada import models, recipes, tasks
 from dada.api.tellers import LOG
 from dada.config import (
     ADAMW,
@@ -45,6 +45,7 @@ from dada.models.weights import FREEZE, Published, Tell, Weights, from_file, pub
 from dada.recipes import Recipe
 from dada.runlog import RunLog, check_run_path
 from dada.safe_text import quoted
+from dada.training.scores import check_network
 
 Config = TypeVar("Config", SearchConfig, TrainConfig)
 OutPath = str | os.PathLike[str] | None
@@ -65,6 +66,7 @@ class Preparation:
     out: OutPath
     resume: bool
     skip_bad: bool = False
+    task: str | None = None  # None: the one that the data is plainly for
     start: Weights | Published | None = None  # trained weights; published ones are not read yet
     base_changes: Mapping[str, Any] = field(default_factory=dict)  # crop, flip and scale
     freeze: str = "norm"  # what of a trained network does not learn
@@ -87,6 +89,7 @@ class Preparation:
                 image_size=image_size,
                 seed=seed,
                 skip_bad=self.skip_bad,
+                task=self.task,
             )
 
         split, found = read(self.image_size)
@@ -110,8 +113,13 @@ class Preparation:
 
     def _with_network(self, split: Split) -> tuple[Preparation, tuple[int, int]]:
         """With a network for a user who named none, and the image size that suits it."""
+        task = tasks.named(split.task)
+        task.check_packages()
         if self.model is not None:
             return self, split.image_size
+        if (name := task.default_model(self.device.type, split.image_size)) is not None:
+            side = models.CPU_SIDE if self.device.type == "cpu" else None
+            return replace(self, model=name), models.shrunk(split.image_size, side)
         choice = models.default_network(self.device.type, split.image_size, len(split.train))
         if choice.why is not None:
             self.tell(f"network: {choice.why}")
@@ -129,7 +137,8 @@ class Preparation:
         shape = split.num_classes, split.channels, split.image_size
         if isinstance(self.model, nn.Module):
             example = torch.zeros(2, split.channels, *split.image_size, device=self.device)
-            models.check_logits(self.model.to(self.device), example, split.num_classes)
+            network = self.model.to(self.device)
+            check_network(tasks.named(split.task), network, example, split.num_classes)
             if not any(weight.requires_grad for weight in self.model.parameters()):
                 raise ValueError(
                     "`model` has no weights to train: all of them are frozen; call "
@@ -141,13 +150,18 @@ class Preparation:
             self.tell(models.fit_weights(network, self.weights, self.model_name(split)))
         return network
 
-    def usual(self, config: Config, settings: Mapping[str, Any], images: int) -> Config:
-        """Other settings where the network was trained before, or for another optimiser.
+    def usual(self, config: Config, settings: Mapping[str, Any], split: Split) -> Config:
+        """Other settings where the network was trained before, or for another optimiser or task.
 
         Those that the user gave stay. Few images make small batches, for fine-tuning has few steps.
         """
         if self.recipe is not None:
             return config
+        images = len(split.train)
+        of_task = tasks.named(split.task).settings_for(self.model_name(split))
+        if of_task and isinstance(config, TrainConfig):
+            mine = {name: each for name, each in of_task.items() if settings.get(name) is None}
+            return replace(config, **mine)
         if isinstance(config, SearchConfig):
             other = SEARCH_FINE_TUNING if self.weights is not None else {}
         elif config.optimizer == "adamw":
@@ -174,6 +188,7 @@ class Preparation:
             "seed": self.seed,
             "device": self.device.type,
             **self._weights_facts(split),
+            **({} if split.task == "classification" else {"task": split.task}),
         }
 
     def _weights_facts(self, split: Split) -> dict[str, Any]:
@@ -219,7 +234,8 @@ def prepare(
 ) -> Preparation:
     """Check all that can be checked before data is read.
 
-    A `base` by name becomes a value in `settings`, and what changes it is taken out of there.
+    A `base` by name becomes a value in `settings`, and what changes it is taken out of there, as
+    are `task` and `backbone`.
     """
     _check_type("out", out, (str, os.PathLike, type(None)), "a path")
     _check_type("device", device, (str, torch.device), "a name")
@@ -232,7 +248,15 @@ def prepare(
     asked_size(image_size)
     kind = "search" if command == "search" else "train"
     chosen = None if recipe is None else recipes.named(recipe, wants=kind)
-    model, start = _starting_point(model or (chosen.model if chosen else None), pretrained, weights)
+    task, backbone = settings.pop("task", None), settings.pop("backbone", None)
+    if task is not None:
+        task = tasks.named(task).name
+    model = model or (chosen.model if chosen else None)
+    start: Weights | Published | None
+    if backbone is not None:
+        model, start = _with_backbone(model, task, backbone, pretrained or weights is not None)
+    else:
+        model, start = _starting_point(model, pretrained, weights)
     if freeze is not None and freeze not in FREEZE:
         raise ValueError(f"`freeze` should be one of {', '.join(FREEZE)}, got {quoted(freeze)}")
     base = {name: settings.pop(name, None) for name in ("crop", "flip", "scale")}
@@ -257,7 +281,28 @@ def prepare(
         out=out,
         resume=resume,
         skip_bad=skip_bad,
+        task=task,
     )
+
+
+BACKBONE_USERS = {"detection": "fasterrcnn", "segmentation": "deeplabv3"}
+
+
+def _with_backbone(
+    model: str | nn.Module | None, task: str | None, path: OutPath, other_weights: bool
+) -> tuple[str, Weights]:
+    """The network of a task on a backbone: that of a run of `dada train`, or of a file."""
+    assert path is not None
+    if isinstance(model, nn.Module) or task in ("classification", "multilabel"):
+        raise ValueError("`backbone` is for networks by name, for detection or segmentation")
+    if other_weights:
+        raise ValueError("`backbone` and `weights` or `pretrained` all say what to start from")
+    kind, _, own = (model or BACKBONE_USERS[task or "detection"]).partition(":")
+    if kind not in models.ON_BACKBONES:
+        known = ", ".join(models.ON_BACKBONES)
+        raise ValueError(f"`backbone`: model {kind!r} has none; those that have are {known}")
+    name, start = from_file(path, own or None)
+    return f"{kind}:{name}", start
 
 
 PRETRAINED = "timm:tf_efficientnet_lite0"  # for who asks for a pretrained network and names none

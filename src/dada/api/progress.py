@@ -165,7 +165,8 @@ class CompareProgress(RunProgress):
         if self.running.pop(str(trial), None) is None:
             self.before += 1  # read from an earlier session, or too short to be followed
         self.done += 1
-        last = f"{trial}: {scores['accuracy']:.2%} in {scores['seconds']:.0f} s"
+        first = next(iter(scores.values()))  # of a task's scores that is the one that decides
+        last = f"{trial}: {first:.2%} in {scores['seconds']:.0f} s"
         self._tell(last, ended=True)
 
     def _tell(self, numbers: str, *, ended: bool) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -11,15 +10,15 @@ from typing import Any
 
 from torch import nn
 
-from dada import safe_json
+from dada import safe_json, tasks
 from dada.data import Split
 from dada.policy import Policy
 from dada.policy.notebook import policy_html
 from dada.runlog import RunLog, read_log, read_summary, read_weights
 from dada.safe_html import fill
 from dada.safe_text import LONGEST_MESSAGE, printable
+from dada.tasks import TaskScores
 from dada.training.loop import TrainResult
-from dada.training.scores import Scores
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,16 +70,18 @@ class Trained:
     """A trained network, how good it is, and where it was written."""
 
     model: nn.Module
-    scores: Scores
+    scores: Any  # of the task: `dada.tasks` has the kinds
     history: list[dict[str, Any]]
     seconds: float
     images_per_second: float
     classes: tuple[str, ...]
+    task: str = "classification"
     out: Path | None = None
 
     def __repr__(self) -> str:
         where = "" if self.out is None else f" in {self.out}"
-        score = f"{self.scores.accuracy:.2%} of {self.scores.images:,} images"
+        decides = tasks.named(self.task).decides
+        score = f"{decides} {getattr(self.scores, decides):.2%}, {self.scores.images:,} images"
         return f"<Trained {type(self.model).__name__}, {score}, {self.seconds:.0f} s{where}>"
 
     @classmethod
@@ -95,27 +96,21 @@ class Trained:
             raise ValueError(f"{problem}; choose another `out`") from None
         return cls(
             model=network,
-            scores=_scores(path / "scores.json", split.num_classes),
+            scores=_scores(path / "scores.json", split),
             history=read_log(path),
             seconds=_number(path, "seconds"),
             images_per_second=_number(path, "images_per_second"),
             classes=split.classes,
+            task=split.task,
             out=path,
         )
 
 
-def _scores(file: Path, num_classes: int) -> Scores:
+def _scores(file: Path, split: Split) -> TaskScores:
     try:
-        scores = Scores(**safe_json.read_object(file))
-        rows = [[*map(int, row)] for row in scores.confusion_CC]
-        assert len(rows) == len(scores.class_error_C) == num_classes
-        assert all(len(row) == num_classes for row in rows)
-        known = (n for n in (scores.top5, *scores.class_error_C) if n is not None)
-        numbers = (scores.accuracy, scores.balanced_accuracy, scores.loss, scores.images, *known)
-        assert all(map(math.isfinite, numbers))
+        return tasks.named(split.task).read(safe_json.read_object(file), split.num_classes)
     except (TypeError, AssertionError):
         raise ValueError(f"{file} is damaged; choose another `out`") from None
-    return scores
 
 
 def write_training(run: RunLog, result: TrainResult, model_name: str, split: Split) -> None:
@@ -129,8 +124,11 @@ def write_training(run: RunLog, result: TrainResult, model_name: str, split: Spl
         "mean": mean,
         "std": std,
     }
+    if split.task != "classification":
+        about["task"] = split.task
+    scores: Any = result.scores
     run.save_weights("model.safetensors", result.model.state_dict())
     run.save_text("model.json", json.dumps(about, indent=2) + "\n")
-    run.save_text("scores.json", json.dumps(asdict(result.scores), indent=2) + "\n")
+    run.save_text("scores.json", json.dumps(asdict(scores), indent=2) + "\n")
     speed = {"images_per_second": round(result.images_per_second)}
     run.finish({"seconds": round(result.seconds, 2), **speed})

@@ -53,7 +53,7 @@ def search_job(
     verification = verify_settings(asked, config, verify, verify_budget)
     asked, split, base = asked.load(config.base, settings, val_data=val_data, seed=seed)
     ahead = lookahead_settings(asked, config, lookahead)
-    config = replace(asked.usual(config, settings, len(split.train)), base=base)
+    config = replace(asked.usual(config, settings, split), base=base)
     if asked.recipe is not None:
         split = reduced(split, asked.recipe, seed)
     undivided = split if split.val is None else None
@@ -71,7 +71,7 @@ def search_job(
     pristine = copy.deepcopy(network) if isinstance(asked.model, nn.Module) else name
     shape = split.num_classes, split.channels, split.image_size
     build = models.untrained(pristine, *shape, asked.weights)
-    training = asked.usual(TrainConfig(), {}, len(split.train))
+    training = asked.usual(TrainConfig(), {}, split)
     job = with_fewer_steps(
         SearchJob(
             split=split,

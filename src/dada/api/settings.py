@@ -9,7 +9,9 @@ from typing import Any, TypeVar
 
 import torch
 
+from dada import tasks
 from dada.api.preparation import Preparation
+from dada.comparison import METRICS
 from dada.config import (
     LOOKAHEAD,
     LOOKAHEAD_FINE_TUNING,
@@ -34,7 +36,7 @@ from dada.models.weights import Tell
 from dada.ops import Op
 from dada.policy.space import SearchSpace
 from dada.recipes import Recipe
-from dada.safe_text import printable
+from dada.safe_text import printable, quoted
 
 MOST_STEPS = 50_000_000  # of a run: the learning rates of all of them are held in memory
 MOST_SEEDS = 10_000
@@ -129,6 +131,21 @@ def train_settings(asked: Preparation, settings: Mapping[str, Any]) -> TrainConf
     recipe = asked.recipe
     start = TrainConfig() if recipe is None or recipe.train is None else recipe.train
     return changed(start, settings)
+
+
+def check_metric(metric: str | None) -> None:
+    """Before any data is read: one of some task's."""
+    if metric is not None and metric not in METRICS:
+        raise ValueError(f"`metric` should be one of {', '.join(METRICS)}, got {quoted(metric)}")
+
+
+def metric_for(split: Split, metric: str | None) -> str:
+    """The score that a comparison is about."""
+    task = tasks.named(split.task)
+    if metric is not None and metric not in task.metrics:
+        known = ", ".join(task.metrics)
+        raise ValueError(f"`metric` of {task.name} should be one of {known}, got {quoted(metric)}")
+    return metric or task.decides
 
 
 def reduced(split: Split, recipe: Recipe, seed: int) -> Split:

@@ -97,7 +97,7 @@ def _job_of(
     if model is None and is_factory(named):
         # A run directory may be a stranger's, and this would import what it names.
         raise ValueError(f"{held.path}: its network is code of one's own; give `model` again")
-    settings = changed_settings(config)
+    settings = {**changed_settings(config), "task": given.get("task")}
     seconds = settings.pop("lookahead", None)
     size = config.get("image_size")
     asked = prepare(

@@ -102,6 +102,7 @@ def run_comparison(job: ComparisonJob) -> Comparison:
             data=job.setting.split.name,
             model=job.model_name,
             metric=job.metric,
+            task=job.setting.split.task,
             classes=job.setting.split.classes,
             seeds=seeds,
             failed=tuple(failed.values()),
@@ -150,7 +151,7 @@ def _comparable(
 def _scores_of_all(job: ComparisonJob, ranks: Ranks) -> tuple[dict[Trial, TrialScores], float]:
     """Of every trial, and the seconds spent on those of an earlier session."""
     found: dict[Trial, TrialScores] = {}
-    records = None if job.out is None else Records(job.out, job.names)
+    records = None if job.out is None else Records(job.out, job.names, job.setting.task)
 
     def ended(trial: Trial, scores: TrialScores) -> None:
         found[trial] = scores

@@ -15,12 +15,13 @@ from dada.policy import baselines
 from dada.runlog import versions
 from dada.safe_html import fill, table
 from dada.safe_text import LONGEST_MESSAGE, one_line_errors, printable
+from dada.tasks import TASKS
 from dada.trials import statistics
 from dada.trials.runners import TrialScores
 from dada.trials.statistics import Difference, Interval
 
 FORMAT, VERSION = "dada-comparison", 1
-METRICS = ("accuracy", "balanced_accuracy")
+METRICS = tuple(metric for task in TASKS.values() for metric in task.metrics)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +33,7 @@ class PolicyScores:
     interval: Interval | None
     scores: tuple[float, ...]  # by seed
     class_error: tuple[float | None, ...]  # None: no images of that class were judged
-    balanced_accuracy: float
+    balanced_accuracy: float | None  # None for tasks other than classification
     loss: float | None  # None where a training came to no finite loss
     top5: float | None
 
@@ -53,6 +54,7 @@ class Comparison:
     seconds: float
     versions: Mapping[str, Any]
     out: Path | None = None  # where it was written
+    task: str = "classification"
     failed: tuple[str, ...] = ()  # trainings without a score, and why; `resume` tries them again
 
     def __repr__(self) -> str:
@@ -91,6 +93,8 @@ class Comparison:
         known = {name: value for name, value in asdict(self).items() if name != "out"}
         if not self.failed:
             del known["failed"]
+        if self.task == "classification":
+            del known["task"]
         content = {"format": FORMAT, "version": VERSION, **_rounded(known)}
         return json.dumps(content, indent=1, allow_nan=False) + "\n"
 
@@ -129,7 +133,8 @@ class Comparison:
         counts = (self.images, self.seconds, *self.seeds)
         return (
             all(isinstance(word, str) for word in words)
-            and self.metric in METRICS
+            and self.task in TASKS
+            and self.metric in TASKS[self.task].metrics
             and all(_is_number(count) for count in counts)
             and len(self.policies) > 0
             and all(
@@ -154,6 +159,7 @@ def summarise(
     data: str,
     model: str,
     metric: str,
+    task: str = "classification",
     classes: Sequence[str],
     seeds: Sequence[int],
     seconds: float,
@@ -171,6 +177,7 @@ def summarise(
         data=data,
         model=model,
         metric=metric,
+        task=task,
         policies=tuple(
             _of_policy(name, scores[name], each) for name, each in scores_by_name.items()
         ),
@@ -195,13 +202,12 @@ def _verdict(words: str, failed: Sequence[str]) -> str:
 
 def _of_policy(name: str, scores: Sequence[float], each: Sequence[TrialScores]) -> PolicyScores:
     def percent(key: str) -> float | None:
-        values = [done[key] for done in each]
-        return None if None in values else 100 * statistics.mean(values)
+        values = [done.get(key) for done in each]
+        known = [value for value in values if value is not None]
+        return None if len(known) < len(values) else 100 * statistics.mean(known)
 
     losses = [done["loss"] for done in each]
     finite = all(loss is not None and math.isfinite(loss) for loss in losses)
-    balanced = percent("balanced_accuracy")
-    assert balanced is not None
     ends = statistics.interval(scores)
     by_class = zip(*(done["class_error_C"] for done in each), strict=True)
     return PolicyScores(
@@ -212,7 +218,7 @@ def _of_policy(name: str, scores: Sequence[float], each: Sequence[TrialScores]) 
         class_error=tuple(
             None if None in errors else 100 * statistics.mean(errors) for errors in by_class
         ),
-        balanced_accuracy=balanced,
+        balanced_accuracy=percent("balanced_accuracy"),
         loss=statistics.mean(losses) if finite else None,
         top5=percent("top5"),
     )

@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from dada.data.annotations import label_rows, strata
 from dada.data.images import tensor_to_array, to_uint8
 from dada.data.npz import Archive, open_archive
 from dada.data.raw import PART_NAMES, RawArrays, RawPart, RawSplit
@@ -33,15 +34,33 @@ def from_pair(images: Any, labels: Any, name: str = "arrays") -> RawSplit:
     return RawSplit(parts={"train": part}, name=name)
 
 
-def array_part(images: Any, labels: Any, images_name: str, labels_name: str) -> RawArrays:
+def array_part(
+    images: Any, labels: Any, images_name: str, labels_name: str, task: str | None = None
+) -> RawArrays:
     images_NCHW = image_array(images, images_name)
-    labels_N = label_array(labels, labels_name)
+    labels_NC = _several(labels, labels_name, task)
+    labels_N = label_array(labels, labels_name) if labels_NC is None else strata(labels_NC > 0)
     if len(images_NCHW) != len(labels_N):
         raise ValueError(
             f"{images_name} and {labels_name.rsplit(': ', 1)[-1]} differ in length: "
             f"{len(images_NCHW):,} images, {len(labels_N):,} labels"
         )
-    return RawArrays(images_NCHW=images_NCHW, labels_N=labels_N)
+    targets = () if labels_NC is None else (torch.from_numpy(labels_NC),)
+    return RawArrays(images_NCHW=images_NCHW, labels_N=labels_N, targets=targets)
+
+
+def _several(labels: Any, where: str, task: str | None) -> NDArray[np.uint8] | None:
+    """Rows of 0 and 1 for images of several labels; None: one label for each.
+
+    Rows with a single 1 each may be meant as one label: only with `task` are they several.
+    """
+    if task not in (None, "multilabel") or not isinstance(labels, np.ndarray) or labels.ndim != 2:
+        return None
+    if labels.shape[1] < 2 or not np.isin(labels, (0, 1)).all():
+        return None
+    if task is None and (labels.sum(1) == 1).all():
+        return None
+    return label_rows(labels, where).numpy()
 
 
 def image_array(images: Any, where: str) -> NDArray[Any]:
@@ -87,12 +106,12 @@ def label_array(labels: Any, where: str) -> Tensor:
     return torch.from_numpy(array.astype(np.int64))
 
 
-def from_npz(path: str) -> RawSplit:
+def from_npz(path: str, task: str | None = None) -> RawSplit:
     """A numpy archive. Keys: images and labels; or x_train, y_train, x_val, ... in any usual order
     of words (train_images, labels_test); optionally classes, an array of names."""
     with open_archive(path, wanted=lambda key: _meaning(key) is not None) as archive:
         found = _keys(path, archive)
-        parts: dict[str, RawPart] = {}
+        parts: dict[str, RawArrays] = {}
         for part in ("train", "val", "test"):
             images_key, labels_key = found.get((part, "images")), found.get((part, "labels"))
             if images_key is None and labels_key is None and part != "train":
@@ -109,17 +128,33 @@ def from_npz(path: str) -> RawSplit:
                 archive.read(labels_key),
                 images_name,
                 labels_name,
+                task,
             )
         names_key = next((k for k in _CLASS_KEYS if k in archive.headers), None)
         names = None if names_key is None else archive.read(names_key)
     if names is not None and names.ndim != 1:
         raise ValueError(f"{path}: {names_key} should be a list of names, got shape {names.shape}")
     return RawSplit(
-        parts=parts,
+        parts=dict(parts),
         name=os.path.splitext(os.path.basename(path))[0],
         where=path,
-        classes=None if names is None else tuple(map(str, names.tolist())),
+        classes=_class_names(parts, None if names is None else names.tolist(), path),
+        task="multilabel" if parts["train"].targets else "classification",
     )
+
+
+def _class_names(
+    parts: dict[str, RawArrays], names: list[Any] | None, path: str
+) -> tuple[str, ...] | None:
+    several = {part.targets[0].shape[1] if part.targets else 0 for part in parts.values()}
+    if len(several) > 1:
+        raise ValueError(f"{path}: the parts differ in the number of labels of an image")
+    count = several.pop()
+    if names is None:
+        return tuple(map(str, range(count))) if count else None
+    if count and len(names) != count:
+        raise ValueError(f"{path}: {len(names)} names of classes for rows of {count} labels")
+    return tuple(map(str, names))
 
 
 def _meaning(key: str) -> tuple[str, str] | None:

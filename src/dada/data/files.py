@@ -6,8 +6,10 @@ import csv
 import os
 from pathlib import Path
 
+import numpy as np
 import torch
 
+from dada.data.annotations import RawMultilabel, strata
 from dada.data.images import IMAGE_EXTENSIONS
 from dada.data.raw import PART_NAMES, RawFiles, RawPart, RawSplit
 from dada.data.split import listed
@@ -78,16 +80,23 @@ def from_imagenet(root: str) -> RawSplit:
 
 
 def from_csv(path: str) -> RawSplit:
-    """Rows of path,label[,split][,group] under a header; paths relative to the .csv file."""
+    """Rows of path,label[,split][,group] under a header; paths relative to the .csv file.
+
+    With a column `labels` in place of `label`, images have several or none.
+    """
     base = os.path.dirname(os.path.abspath(path))
     rows: dict[str, list[tuple[str, str, str]]] = {}
     try:
         with open(path, newline="", encoding="utf-8-sig") as stream:
             reader = csv.DictReader(stream, skipinitialspace=True)
             columns = [name.strip().lower() for name in reader.fieldnames or ()]
+            if "path" in columns and "labels" in columns and "label" not in columns:
+                reader.fieldnames = columns
+                return _multilabel(path, base, reader)
             if "path" not in columns or "label" not in columns:
                 raise ValueError(
-                    f"{path}: the first line must name the columns path,label[,split][,group], "
+                    f"{path}: the first line must name the columns path,label[,split][,group] (or "
+                    "path,labels for several, with ; between), "
                     f"but it is {quoted(','.join(reader.fieldnames or ()) or 'empty')}"
                 )
             reader.fieldnames = columns
@@ -120,6 +129,41 @@ def from_csv(path: str) -> RawSplit:
         )
     return RawSplit(
         parts=parts, name=Path(path).stem, where=path, classes=classes, notes=_shared_groups(rows)
+    )
+
+
+def _multilabel(path: str, base: str, reader: csv.DictReader[str]) -> RawSplit:
+    """Rows of path,labels[,split]; labels have ; or | between them, and there may be none."""
+    rows: dict[str, list[tuple[str, list[str]]]] = {}
+    for row in reader:
+        where = f"{path}, line {reader.line_num}"
+        file, _, _ = _row({**row, "label": "-", "group": ""}, base, where)
+        words = (row.get("labels") or "").replace("|", ";").split(";")
+        labels = [word.strip() for word in words if word.strip()]
+        rows.setdefault(_row_part(row, where), []).append((file, labels))
+    if "train" not in rows:
+        raise ValueError(f"{path}: no row belongs to the training part")
+    classes = tuple(sorted({label for _, labels in rows["train"] for label in labels}))
+    if len(classes) < 2:
+        raise ValueError(f"{path}: {len(classes)} labels in all; two or more are needed")
+    parts: dict[str, RawPart] = {}
+    for part, entries in rows.items():
+        present_NC = np.zeros((len(entries), len(classes)), np.uint8)
+        for own, (_, labels) in zip(present_NC, entries, strict=True):
+            unknown = [label for label in labels if label not in classes]
+            if unknown:
+                raise ValueError(
+                    f"{path}: the {part} label {quoted(unknown[0])} is not among the training ones"
+                )
+            own[[classes.index(label) for label in labels]] = 1
+        parts[part] = RawMultilabel(
+            paths=tuple(file for file, _ in entries),
+            labels_N=strata(present_NC > 0),
+            root=base,
+            labels_NC=torch.from_numpy(present_NC),
+        )
+    return RawSplit(
+        parts=parts, name=Path(path).stem, where=path, classes=classes, task="multilabel"
     )
 
 

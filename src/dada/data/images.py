@@ -6,6 +6,7 @@ Face column and a list of arrays are converted by the same code and mean the sam
 
 from __future__ import annotations
 
+import math
 import os
 import stat
 from collections.abc import Iterator
@@ -323,3 +324,26 @@ def to_uint8(array: NDArray[Any], where: str, white: int = 65535) -> NDArray[np.
             f"{where}: {array.dtype} pixels must lie in 0..255, but these span {low}..{high}"
         )
     return array.astype(np.uint8)
+
+
+def crop_box(
+    width: int,
+    height: int,
+    draws: list[list[float]],
+    scale: tuple[float, float],
+    ratio: tuple[float, float],
+) -> tuple[float, float, float, float]:
+    """(left, top, right, bottom) in whole pixels from ten uniform draws of (area, shape, x, y)."""
+    low, high = math.log(ratio[0]), math.log(ratio[1])
+    for area_draw, shape_draw, x_draw, y_draw in draws:
+        area = width * height * (scale[0] + area_draw * (scale[1] - scale[0]))
+        shape = math.exp(low + shape_draw * (high - low))
+        crop_width, crop_height = round(math.sqrt(area * shape)), round(math.sqrt(area / shape))
+        if 0 < crop_width <= width and 0 < crop_height <= height:
+            left = int(x_draw * (width - crop_width + 1))
+            top = int(y_draw * (height - crop_height + 1))
+            return left, top, left + crop_width, top + crop_height
+    crop_width = min(width, round(height * ratio[1]))
+    crop_height = min(height, round(width / ratio[0]))
+    left, top = (width - crop_width) // 2, (height - crop_height) // 2
+    return left, top, left + crop_width, top + crop_height

@@ -6,7 +6,6 @@ Legend: N images of a part, B of a batch, C channels, H height, W width.
 from __future__ import annotations
 
 import hashlib
-import math
 import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -20,20 +19,29 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dada.data.bad_files import errors_of_item, naming
-from dada.data.images import Preprocessing, from_item, open_file
+from dada.data.images import Preprocessing, crop_box, from_item, open_file
 from dada.engine import ALONE, Ranks, record_use, to_device
 
 _CPU = torch.device("cpu")
 
-Batch = tuple[Tensor, Tensor]
-"""(images_BCHW uint8, labels_B int64)"""
+Batch = tuple[Tensor, ...]
+"""(images_BCHW uint8, labels_B int64); or images and the targets of another task."""
 
 
 class Part(Protocol):
     """What the rest of the package asks of the training, validation or test images."""
 
     @property
-    def labels_N(self) -> Tensor: ...
+    def labels_N(self) -> Tensor:
+        """The class of every image; where it has boxes, masks or several labels, a class by which
+        images are divided evenly."""
+        ...
+
+    @property
+    def targets(self) -> tuple[Tensor, ...]:
+        """What takes the labels' place in a batch, a row for each image; none: the labels."""
+        ...
+
     @property
     def groups_N(self) -> Tensor | None:
         """Images with the same number must not be divided between training and validation."""
@@ -53,7 +61,7 @@ class Part(Protocol):
 
     def __len__(self) -> int: ...
     def batch(self, index_B: Tensor) -> Batch:
-        """(images_BCHW uint8, labels_B int64), on the part's device."""
+        """Images and what they should become, on the part's device."""
         ...
 
     def to(self, device: torch.device | str) -> Part: ...
@@ -79,6 +87,7 @@ class TensorPart:
     labels_N: Tensor
     groups_N: Tensor | None = None
     copies_N: Tensor | None = None
+    targets: tuple[Tensor, ...] = ()
 
     def __post_init__(self) -> None:
         assert self.images_NCHW.dtype == torch.uint8 and self.images_NCHW.ndim == 4
@@ -100,20 +109,28 @@ class TensorPart:
         # index_select with an index already on the device copies nothing and waits for nothing,
         # so a batch may be gathered inside a CUDA graph.
         index_B = index_B.to(self.images_NCHW.device, non_blocking=True)
-        return self.images_NCHW.index_select(0, index_B), self.labels_N.index_select(0, index_B)
+        held = self.targets or (self.labels_N,)
+        return (
+            self.images_NCHW.index_select(0, index_B),
+            *(each.index_select(0, index_B) for each in held),
+        )
 
     def to(self, device: torch.device | str) -> TensorPart:
         return replace(
-            self, images_NCHW=self.images_NCHW.to(device), labels_N=self.labels_N.to(device)
+            self,
+            images_NCHW=self.images_NCHW.to(device),
+            labels_N=self.labels_N.to(device),
+            targets=tuple(each.to(device) for each in self.targets),
         )
 
     def take(self, index_N: Tensor) -> TensorPart:
-        images_NCHW, labels_N = self.batch(index_N)
+        index_N = index_N.to(self.images_NCHW.device)
         return TensorPart(
-            images_NCHW,
-            labels_N,
+            self.images_NCHW.index_select(0, index_N),
+            self.labels_N.index_select(0, index_N),
             _rows(self.groups_N, index_N.cpu()),
             _rows(self.copies_N, index_N.cpu()),
+            tuple(each.index_select(0, index_N) for each in self.targets),
         )
 
     def relabel(self, labels_N: Tensor) -> TensorPart:
@@ -125,6 +142,8 @@ class TensorPart:
     def digest(self) -> bytes:
         hasher = hashlib.sha256(repr(tuple(self.images_NCHW.shape)).encode())
         hasher.update(self.labels_N.cpu().numpy().tobytes())
+        for target in self.targets:
+            hasher.update(target.cpu().contiguous().numpy().tobytes())
         for chunk in self.images_NCHW.split(1024):
             hasher.update(memoryview(chunk.cpu().contiguous().numpy()))
         return hasher.digest()
@@ -138,6 +157,7 @@ class _LazyPart:
     preprocessing: Preprocessing
     groups_N: Tensor | None = None
     copies_N: Tensor | None = None
+    targets: tuple[Tensor, ...] = ()
     device: torch.device = _CPU
 
     def __len__(self) -> int:
@@ -155,9 +175,11 @@ class _LazyPart:
         raise NotImplementedError
 
     def _to_device(self, images_BCHW: NDArray[np.uint8], index_B: Tensor) -> Batch:
-        labels_B = self.labels_N[index_B.to(self.labels_N.device)]
-        return to_device(torch.from_numpy(images_BCHW), self.device), to_device(
-            labels_B, self.device
+        index_B = index_B.to(self.labels_N.device)
+        held = self.targets or (self.labels_N,)
+        return (
+            to_device(torch.from_numpy(images_BCHW), self.device),
+            *(to_device(each[index_B], self.device) for each in held),
         )
 
     def batch(self, index_B: Tensor) -> Batch:
@@ -165,14 +187,20 @@ class _LazyPart:
 
     def load(self) -> TensorPart:
         images = torch.from_numpy(self._decode(list(range(len(self)))))
-        return TensorPart(images, self.labels_N, self.groups_N, self.copies_N).to(self.device)
+        held = TensorPart(images, self.labels_N, self.groups_N, self.copies_N, self.targets)
+        return held.to(self.device)
 
     def _taken(self, index_N: Tensor) -> dict[str, Any]:
         return {
             "labels_N": self.labels_N[index_N],
             "groups_N": _rows(self.groups_N, index_N),
             "copies_N": _rows(self.copies_N, index_N),
+            "targets": tuple(each[index_N] for each in self.targets),
         }
+
+    def _labels_digest(self) -> bytes:
+        held = (self.labels_N, *self.targets)
+        return b"".join(each.contiguous().numpy().tobytes() for each in held)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -249,7 +277,7 @@ class FilePart(_LazyPart):
             path = self.paths[positions[row]]
             with naming(path):
                 image = open_file(path)
-                box = _crop_box(image.width, image.height, draws_B10x4[row], scale, ratio)
+                box = crop_box(image.width, image.height, draws_B10x4[row], scale, ratio)
                 return self.preprocessing.crop(image, box)
 
         return self._to_device(self._stack(decode, list(range(len(positions)))), index_B)
@@ -267,7 +295,7 @@ class FilePart(_LazyPart):
 
     def digest(self) -> bytes:
         hasher = hashlib.sha256(self.preprocessing.identity.encode())
-        hasher.update(self.labels_N.numpy().tobytes())
+        hasher.update(self._labels_digest())
         for path in self.paths:
             name = path.removeprefix(self.root).replace(os.sep, "/").lstrip("/")
             about = f"{name}\0{os.path.getsize(path)}\0"
@@ -310,7 +338,7 @@ class DatasetPart(_LazyPart):
 
     def digest(self) -> bytes:
         hasher = hashlib.sha256(self.preprocessing.identity.encode())
-        hasher.update(self.labels_N.numpy().tobytes())
+        hasher.update(self._labels_digest())
         hasher.update(self.items_N.numpy().tobytes())
         # A dataset has neither file names nor sizes: 64 images spread over it represent the rest.
         probe = np.linspace(0, len(self) - 1, num=min(len(self), 64)).astype(int)
@@ -369,26 +397,3 @@ def pool() -> ThreadPoolExecutor:
 @cache
 def _pool(process: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(min(16, (os.cpu_count() or 1) + 1), thread_name_prefix="dada-decode")
-
-
-def _crop_box(
-    width: int,
-    height: int,
-    draws: list[list[float]],
-    scale: tuple[float, float],
-    ratio: tuple[float, float],
-) -> tuple[float, float, float, float]:
-    """(left, top, right, bottom) in whole pixels from ten uniform draws of (area, shape, x, y)."""
-    low, high = math.log(ratio[0]), math.log(ratio[1])
-    for area_draw, shape_draw, x_draw, y_draw in draws:
-        area = width * height * (scale[0] + area_draw * (scale[1] - scale[0]))
-        shape = math.exp(low + shape_draw * (high - low))
-        crop_width, crop_height = round(math.sqrt(area * shape)), round(math.sqrt(area / shape))
-        if 0 < crop_width <= width and 0 < crop_height <= height:
-            left = int(x_draw * (width - crop_width + 1))
-            top = int(y_draw * (height - crop_height + 1))
-            return left, top, left + crop_width, top + crop_height
-    crop_width = min(width, round(height * ratio[1]))
-    crop_height = min(height, round(width / ratio[0]))
-    left, top = (width - crop_width) // 2, (height - crop_height) // 2
-    return left, top, left + crop_width, top + crop_height

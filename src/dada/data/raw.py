@@ -79,6 +79,7 @@ class RawSplit:
     image_size: tuple[int, int] | None = None
     """The size this source is known for, when the user names none."""
     margin: float = 1.0
+    task: str = "classification"
 
     def __post_init__(self) -> None:
         self.where = self.where or self.name
@@ -147,6 +148,7 @@ class RawArrays:
 
     images_NCHW: NDArray[Any]
     labels_N: Tensor
+    targets: tuple[Tensor, ...] = ()
     prepared: bool = True
 
     def __len__(self) -> int:
@@ -178,9 +180,8 @@ class RawArrays:
         elif images_NCHW.shape[1] < preprocessing.channels:
             images_NCHW = np.repeat(images_NCHW, preprocessing.channels, axis=1)
         # Copied where numpy's memory is read-only (torch would warn) or strided (slow to gather).
-        return TensorPart(
-            torch.from_numpy(np.require(images_NCHW, requirements=["C", "W"])), labels_N
-        )
+        held = torch.from_numpy(np.require(images_NCHW, requirements=["C", "W"]))
+        return TensorPart(held, labels_N, targets=self.targets)
 
     def name(self, position: int) -> str:
         return f"image {position}"
@@ -211,7 +212,7 @@ def build_split(
     if val is not None:
         if "val" in parts:
             notes.append("the validation part of the data was replaced by the one given separately")
-        parts["val"], labels["val"] = _match_validation(val, classes)
+        parts["val"], labels["val"] = _match_validation(val, classes, raw.task)
         notes += val.notes
     generator = torch.Generator().manual_seed(seed)
     infos = [info for part in parts.values() for info in part.inspect(generator)]
@@ -247,6 +248,7 @@ def build_split(
         test=made.get("test"),
         classes=classes,
         name=raw.name,
+        task=raw.task,
         notes=(*notes, *conversions, *about_copies),
     )
 
@@ -264,7 +266,7 @@ def _check_left(where: str, labels: Mapping[str, Tensor], made: Mapping[str, Par
         if len(part) == len(labels[name]):
             continue
         gone = set(labels[name].tolist()) - set(part.labels_N.tolist())
-        if (gone and name == "train") or len(part) == 0:
+        if (gone and name == "train" and not part.targets) or len(part) == 0:
             raise ValueError(
                 f"{where}: of {len(gone)} classes no {name} image can be read; repair some, or "
                 "remove these classes"
@@ -277,6 +279,9 @@ def _check_labels(raw: RawSplit) -> tuple[tuple[str, ...], dict[str, Tensor]]:
     for name, part in raw.parts.items():
         if len(part) == 0:
             raise ValueError(f"{raw.where}: the {name} part holds no images")
+    if raw.task != "classification":
+        assert raw.classes is not None  # its reader names them, and labels only divide images
+        return raw.classes, labels
     present = sorted(labels["train"].unique().tolist())
     if raw.classes is None:
         if len(present) < 2:
@@ -312,7 +317,7 @@ def _check_range(labels_N: Tensor, num_classes: int, where: str) -> None:
         )
 
 
-def _match_validation(val: RawSplit, classes: tuple[str, ...]) -> tuple[RawPart, Tensor]:
+def _match_validation(val: RawSplit, classes: tuple[str, ...], task: str) -> tuple[RawPart, Tensor]:
     """The one part of separately given validation data, labelled as the training data is."""
     if set(val.parts) != {"train"}:
         raise ValueError(
@@ -320,6 +325,8 @@ def _match_validation(val: RawSplit, classes: tuple[str, ...]) -> tuple[RawPart,
             f"{', '.join(val.parts)}; pass the one to validate on"
         )
     part = val.parts["train"]
+    if val.task != task:
+        raise ValueError(f"{val.where}: the validation data is for {val.task}, not for {task}")
     if len(part) == 0:
         raise ValueError(f"{val.where}: the validation data holds no images")
     if val.classes is None:
@@ -332,4 +339,11 @@ def _match_validation(val: RawSplit, classes: tuple[str, ...]) -> tuple[RawPart,
             f"classes ({listed(classes)})"
         )
     renumber_C = torch.tensor([classes.index(name) for name in val.classes])
+    if task != "classification":
+        if val.classes != classes[: len(val.classes)]:
+            raise ValueError(
+                f"{val.where}: the validation classes ({listed(val.classes)}) should be those of "
+                f"the training data, in its order ({listed(classes)})"
+            )
+        return part, part.labels_N
     return part, renumber_C[part.labels_N]

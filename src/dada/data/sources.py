@@ -13,10 +13,12 @@ from torch.utils.data import TensorDataset
 
 from dada import renamed
 from dada.config import BASES, Base, seed_number
+from dada.data.annotated import from_annotated
 from dada.data.archives import from_cifar, from_svhn
 from dada.data.arrays import digits, from_npz, from_pair
 from dada.data.files import from_csv, from_folder, from_imagenet
 from dada.data.fruit import fruit
+from dada.data.items import from_items
 from dada.data.pydatasets import from_dataset, from_hugging_face, from_torchvision
 from dada.data.raw import InMemory, RawSplit, build_split
 from dada.data.split import Split
@@ -62,6 +64,7 @@ def load_with_base(
     image_size: int | tuple[int, int] | None = None,
     seed: int = 0,
     skip_bad: bool = False,
+    task: str | None = None,
 ) -> tuple[Split, Base]:
     """The data, and what is done to every training image of it besides a policy.
 
@@ -70,6 +73,7 @@ def load_with_base(
     arguments are those of `load`.
     """
     how = {"val_data": val_data, "image_size": image_size, "seed": seed, "skip_bad": skip_bad}
+    how["task"] = task
     split = load(source, **how)
     if base is None:
         base = BASES.get(split.name.partition(":")[0], Base())
@@ -88,6 +92,7 @@ def load(
     in_memory: InMemory = "auto",
     skip_bad: bool = False,
     val_source: Any = None,
+    task: str | None = None,
 ) -> Split:
     """Read data of any accepted form (docs/data.md lists them).
 
@@ -95,30 +100,46 @@ def load(
     `in_memory="auto"` holds the decoded images when they take less than 2 GiB, and otherwise
     decodes them when asked. `seed` chooses which images of a very large set are inspected to
     choose conversions; it moves no image from one part to another. With `skip_bad`, image files
-    that cannot be read are left out, with a note, in place of an error.
+    that cannot be read are left out, with a note, in place of an error. `task` is what the data is
+    for, where it is good for several (`dada.tasks`).
     """
     if val_source is not None:
         renamed.warn("val_source", "val_data")
         val_data = val_source
     if isinstance(source, Split) and val_data is None and image_size is None:
+        if task not in (None, source.task):
+            raise ValueError(f"`task` is {quoted(task)}, but the data is for {source.task}")
         return source
     seed = seed_number(seed)
-    raw = _read(source, seed)
-    val = None if val_data is None else _read(val_data, seed)
+    raw = _read(source, seed, task)
+    val = None if val_data is None else _read(val_data, seed, raw.task)
     return build_split(
         raw, val=val, image_size=image_size, seed=seed, in_memory=in_memory, skip_bad=skip_bad
     )
 
 
-def _read(source: Any, seed: int) -> RawSplit:
+def _read(source: Any, seed: int, task: str | None) -> RawSplit:
+    raw = _found(source, seed, task)
+    if task not in (None, raw.task):
+        raise ValueError(
+            f"{raw.where}: data for {raw.task}, not for {task}; docs/data.md shows the forms"
+        )
+    return raw
+
+
+def _found(source: Any, seed: int, task: str | None) -> RawSplit:
     if source is None:
         return digits()
     if isinstance(source, str | os.PathLike):
-        return _read_name(os.fspath(source), seed)
+        return _read_name(os.fspath(source), seed, task)
     if isinstance(source, Split):
         raise ValueError("a Split that was loaded already takes no `val_data` or `image_size`")
     if isinstance(source, TensorDataset) and len(source.tensors) == 2:
-        return from_pair(*source.tensors)
+        source = source.tensors
+    if hasattr(source, "__getitem__") and not isinstance(source, Mapping):
+        several = from_items(source, task)
+        if several is not None:
+            return several
     if isinstance(source, Tensor | np.ndarray):
         raise ValueError("images alone are not enough: pass the pair (images, labels)")
     if _is_pair(source):
@@ -141,7 +162,7 @@ def _is_pair(source: Any) -> bool:
     )
 
 
-def _read_name(name: str, seed: int) -> RawSplit:
+def _read_name(name: str, seed: int, task: str | None) -> RawSplit:
     if name in EMBEDDED:
         return EMBEDDED[name]()
     prefix, colon, rest = name.partition(":")
@@ -151,11 +172,11 @@ def _read_name(name: str, seed: int) -> RawSplit:
         return READERS[prefix](rest, seed)
     path = os.path.expanduser(name)
     if os.path.isdir(path):
-        return from_folder(path)
+        return from_annotated(path, task) or from_folder(path)
     ending = os.path.splitext(path)[1].lower()
     if os.path.isfile(path):
         if ending == ".npz":
-            return from_npz(path)
+            return from_npz(path, task)
         if ending == ".csv":
             return from_csv(path)
         raise ValueError(f"data {quoted(name)}: a file must be an .npz archive or a .csv list")

@@ -36,6 +36,8 @@ class Split:
     test: Part | None = None
     classes: tuple[str, ...]
     name: str
+    task: str = "classification"
+    """What `dada.tasks` calls what the targets are for."""
     notes: tuple[str, ...] = ()
     """Notes to the user about what was converted, left out or assumed."""
     normalisation: tuple[tuple[float, ...], tuple[float, ...]] | None = None
@@ -125,7 +127,10 @@ class Split:
         counts = ", ".join(f"{len(part):,} {name}" for name, part in self.parts.items())
         height, width = self.image_size
         colour = "grey" if self.channels == 1 else "RGB"
-        return f"{self.name}: {counts}; {self.num_classes} classes; {width}x{height} {colour}"
+        task = "" if self.task == "classification" else f" for {self.task}"
+        classes = "1 class" if self.num_classes == 1 else f"{self.num_classes} classes"
+        about = f"{classes}{task}; {width}x{height} {colour}"
+        return f"{self.name}: {counts}; {about}"
 
     def _with(self, parts: dict[str, Part]) -> Split:
         return replace(self, train=parts["train"], val=parts.get("val"), test=parts.get("test"))

@@ -85,7 +85,7 @@ def to_device(tensor: Tensor, device: torch.device) -> Tensor:
     return arrived
 
 
-def record_use(tensors: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+def record_use(tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     """Keeps their memory from being reused while the current stream may still read it."""
     for tensor in tensors:
         if tensor.is_cuda:

@@ -155,7 +155,7 @@ def pictures_of(policy: str | os.PathLike[str], data: str | None) -> list[Kept]:
         return [Kept(sample.image, sample.label) for sample in kept[:PICTURES]]
     where = Path(data or "digits").name
     pictures = pictures_for(data, PICTURES)
-    return [Kept(picture, f"{where}, {i}") for i, picture in enumerate(pictures, 1)]
+    return [Kept(sample.image, f"{where}, {i}") for i, sample in enumerate(pictures, 1)]
 
 
 def _one_draw(policy: Policy, image: Image.Image, seed: int) -> dict[str, Any]:

@@ -9,13 +9,22 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from dada.models.choice import Choice, default_model, default_network
-from dada.models.external import check_logits, from_factory, from_timm, from_torchvision
+from dada.models.choice import CPU_SIDE, Choice, default_model, default_network, shrunk
+from dada.models.detector import Detector
+from dada.models.external import (
+    check_detections,
+    check_logits,
+    from_factory,
+    from_timm,
+    from_torchvision,
+)
 from dada.models.fitting import fit_weights, head_of, set_training
 from dada.models.noise import without_noise
+from dada.models.pyramid import BoxNetwork, PixelNetwork
 from dada.models.pyramidnet import PyramidNet
 from dada.models.shakeshake import ShakeShakeNet
 from dada.models.small import Small
+from dada.models.unet import UNet
 from dada.models.weights import Weights
 from dada.models.wideresnet import WideResNet
 from dada.names import MODELS, did_you_mean
@@ -23,9 +32,12 @@ from dada.safe_text import one_line_errors, quoted
 
 __all__ = [
     "BUILDERS",
+    "CPU_SIDE",
+    "ON_BACKBONES",
     "Choice",
     "Weights",
     "build",
+    "check_detections",
     "check_logits",
     "default_model",
     "default_network",
@@ -33,6 +45,7 @@ __all__ = [
     "head_of",
     "is_factory",
     "set_training",
+    "shrunk",
     "untrained",
     "without_noise",
 ]
@@ -51,6 +64,14 @@ BUILDERS: dict[str, Builder] = {
     r"pyramidnet(\d+)_shakedrop": lambda name, classes, channels, size: PyramidNet(
         int(name[1]), 200, classes, channels
     ),
+    r"unet": lambda name, classes, channels, size: UNet(classes, channels, size),
+    r"detector": lambda name, classes, channels, size: Detector(classes, channels, size),
+    r"(retinanet|fasterrcnn|maskrcnn)(:.+)?": lambda name, classes, channels, size: BoxNetwork(
+        name[1], _backbone(name[2], channels, size), classes, channels, size
+    ),
+    r"deeplabv3(:.+)?": lambda name, classes, channels, size: PixelNetwork(
+        _backbone(name[1], channels, size), classes, channels, size
+    ),
     r"resnet50": lambda name, *rest: from_torchvision("resnet50", *rest),
     r"torchvision:(.+)": lambda name, *rest: from_torchvision(name[1], *rest),
     r"timm:(.+)": lambda name, *rest: from_timm(name[1], *rest),
@@ -63,7 +84,20 @@ FACTORY = re.compile(r"(?!timm:|torchvision:)[^:]*:[^:]*")
 
 def is_factory(name: str) -> bool:
     """Whether a name means code of the user's, which building it imports and runs."""
-    return FACTORY.fullmatch(name) is not None
+    kind, _, rest = name.partition(":")
+    return is_factory(rest) if kind in ON_BACKBONES else FACTORY.fullmatch(name) is not None
+
+
+ON_BACKBONES = ("fasterrcnn", "retinanet", "maskrcnn", "deeplabv3")
+"""Networks that take another one as BACKBONE."""
+
+FINDS_OBJECTS = re.compile(r"(detector|retinanet|fasterrcnn|maskrcnn)(:.+)?")
+DEFAULT_BACKBONE = "resnet50"
+
+
+def _backbone(name: str | None, channels: int, image_size: tuple[int, int]) -> nn.Module:
+    """What follows the colon: a network for classification, whose last layer is not used."""
+    return _unseeded((name or f":{DEFAULT_BACKBONE}")[1:], 2, channels, image_size)
 
 
 @one_line_errors
@@ -91,19 +125,22 @@ def build(
 def _built(
     name: str, num_classes: int, channels: int, image_size: tuple[int, int], seed: int | None
 ) -> nn.Module:
-    if num_classes < 2 or channels < 1 or min(image_size) < 1:
+    if seed is None:
+        return _unseeded(name, num_classes, channels, image_size)
+    with torch.random.fork_rng(devices=[]):
+        torch.random.default_generator.manual_seed(seed)
+        return _unseeded(name, num_classes, channels, image_size)
+
+
+def _unseeded(name: str, num_classes: int, channels: int, image_size: tuple[int, int]) -> nn.Module:
+    least = 1 if FINDS_OBJECTS.fullmatch(name) else 2
+    if num_classes < least or channels < 1 or min(image_size) < 1:
         raise ValueError(
             f"model {name!r}: cannot be built for {num_classes} classes, {channels} channels and "
             f"images of {image_size[0]}x{image_size[1]}"
         )
     for pattern, builder in BUILDERS.items():
-        match = re.fullmatch(pattern, name)
-        if match is None:
-            continue
-        if seed is None:
-            return builder(match, num_classes, channels, image_size)
-        with torch.random.fork_rng(devices=[]):
-            torch.random.default_generator.manual_seed(seed)
+        if (match := re.fullmatch(pattern, name)) is not None:
             return builder(match, num_classes, channels, image_size)
     raise ValueError(
         f"model {quoted(name)}: no such model; known are {', '.join(MODELS)}"

@@ -27,11 +27,15 @@ class Choice:
     why: str | None = None  # for the user, where it is not the obvious choice
 
     def image_size(self, size: tuple[int, int]) -> tuple[int, int]:
-        """(H, W) with a shorter side of `side`, where it is longer."""
-        if self.side is None or min(size) <= self.side:
-            return size
-        height, width = (round(each * self.side / min(size)) for each in size)
-        return height, width
+        return shrunk(size, self.side)
+
+
+def shrunk(size: tuple[int, int], side: int | None) -> tuple[int, int]:
+    """(H, W) with a shorter side of `side`, where it is longer; None: as it is."""
+    if side is None or min(size) <= side:
+        return size
+    height, width = (round(each * side / min(size)) for each in size)
+    return height, width
 
 
 def default_model(device_type: str, image_size: tuple[int, int]) -> str:

@@ -155,18 +155,48 @@ def replace_first_convolution(model: nn.Module, channels: int, name: str) -> Non
 
 
 def check_logits(
-    model: nn.Module, images_BCHW: Tensor, num_classes: int, name: str | None = None
+    model: nn.Module,
+    images_BCHW: Tensor,
+    num_classes: int,
+    name: str | None = None,
+    shape: tuple[int, ...] | None = None,
 ) -> None:
-    """ValueError naming the model unless it maps the images to (B, num_classes).
-
-    The pass is made in evaluation mode and without gradients, and leaves the model as it was.
-    """
+    """ValueError naming the model unless it maps the images to (B, num_classes), or to `shape`."""
     name = name or type(model).__name__
+    output = _output(model, images_BCHW, name)
+    wanted = shape or (len(images_BCHW), num_classes)
+    if not isinstance(output, Tensor):
+        raise ValueError(
+            f"model {name!r}: it must return a tensor of logits {wanted}, but returned "
+            f"{type(output).__name__}"
+        )
+    if tuple(output.shape) != wanted:
+        words = "(B, num_classes)" if shape is None else "(B, num_classes, H, W)"
+        raise ValueError(
+            f"model {name!r}: its output must have shape {words} = {wanted}, but has "
+            f"{tuple(output.shape)}"
+        )
+
+
+def check_detections(model: nn.Module, images_BCHW: Tensor, name: str | None = None) -> None:
+    """ValueError naming the model unless it finds objects as torchvision's detectors do."""
+    name = name or type(model).__name__
+    output = _output(model, images_BCHW, name)
+    whole = isinstance(output, list) and len(output) == len(images_BCHW)
+    if not whole or not all({"boxes", "labels", "scores"} <= set(each) for each in output):
+        raise ValueError(
+            f"model {name!r}: for detection it must be called as torchvision's detectors are, and "
+            "return a dict of boxes, labels and scores for every image"
+        )
+
+
+def _output(model: nn.Module, images_BCHW: Tensor, name: str) -> Any:
+    """The pass is made in evaluation mode and without gradients, and leaves the model as it was."""
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
         with torch.no_grad():
-            output = model(images_BCHW)
+            return model(images_BCHW)
     except Exception as problem:
         shape = tuple(images_BCHW.shape[1:])
         raise ValueError(
@@ -176,17 +206,6 @@ def check_logits(
     finally:
         for module, training in modes:
             module.training = training
-    wanted = (len(images_BCHW), num_classes)
-    if not isinstance(output, Tensor):
-        raise ValueError(
-            f"model {name!r}: it must return a tensor of logits {wanted}, but returned "
-            f"{type(output).__name__}"
-        )
-    if tuple(output.shape) != wanted:
-        raise ValueError(
-            f"model {name!r}: its output must have shape (B, num_classes) = {wanted}, but has "
-            f"{tuple(output.shape)}"
-        )
 
 
 def _checked(

@@ -24,6 +24,9 @@ def fit_weights(model: nn.Module, weights: Weights, name: str) -> str:
     The head of another number of classes stays untrained, as the network came. ValueError where the
     weights are those of another network.
     """
+    backbone = getattr(model, "backbone_net", None)
+    if backbone is not None and not model.state_dict().keys() & weights.tensors.keys():
+        return f"backbone: {fit_weights(backbone, weights, name)}"
     own = model.state_dict()
     tensors = _resized(model, weights.tensors, own)
     head = head_of(model)

@@ -6,19 +6,18 @@ Letters: B images, C channels, H height, W width, N sub-policies, K operations i
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import torch
-from PIL import Image
 from torch import Tensor, nn
 
 from dada import ops
 from dada.engine import ALONE, Ranks
 from dada.policy import Policy
 from dada.policy.draw import Draw, draw_batch
-from dada.policy.space import SPACES, SearchSpace
+from dada.policy.moving import Moves
+from dada.policy.space import SearchSpace
 
 
 def augment(
@@ -142,41 +141,59 @@ class PolicyTables:
 
         With `normalise` that is done too, as the last pixels are written.
         """
-        b, k = len(images_BCHW), self.op_index_NK.shape[1]
         if not len(self.cumulative_N):
             return images_BCHW if normalise is None else normalise(images_BCHW)
-        numbers = ranks.uniform(b, 1 + 5 * k, images_BCHW.device, generator, torch.float64)
+        steps = self.draw(len(images_BCHW), generator, ranks)
+        return apply_steps(images_BCHW, space, *steps, normalise)
+
+    def draw(
+        self, images: int, generator: torch.Generator | None, ranks: Ranks = ALONE
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+        """What `apply_steps` needs, drawn for so many images."""
+        k = self.op_index_NK.shape[1]
+        device = self.op_index_NK.device
+        numbers = ranks.uniform(images, 1 + 5 * k, device, generator, torch.float64)
         position_B1, numbers_BK5 = numbers.split([1, 5 * k], dim=1)
-        numbers_BK5 = numbers_BK5.view(b, k, 5)
+        numbers_BK5 = numbers_BK5.view(images, k, 5)
         position_B = position_B1.squeeze(1).contiguous()
         chosen_B, fires_BK, row_BK3 = draw_batch(
             position_B, numbers_BK5, self.cumulative_N, self.rows_NK3
         )
         between, direction, *center = numbers_BK5[..., 1:].unbind(-1)
-        return apply_steps(
-            images_BCHW,
-            space,
+        return (
             self.op_index_NK[chosen_B],
             fires_BK,
             torch.lerp(row_BK3[..., 1], row_BK3[..., 2], between),
             torch.where(direction < 0.5, -1.0, 1.0),
             torch.stack(center, dim=-1),
-            normalise,
         )
 
-
-def on_pictures(policy: Policy, seed: int) -> Callable[[Image.Image], Image.Image]:
-    """The policy for PIL images to look at; `policy.transform` would load torchvision: seconds."""
-    space, device = SPACES[policy.space], torch.device("cpu")
-    tables, generator = PolicyTables.of(policy, space, device), torch.Generator().manual_seed(seed)
-
-    def augmented(picture: Image.Image) -> Image.Image:
-        pixels = np.array(picture if picture.mode in ("L", "RGB") else picture.convert("RGB"))
-        image_CHW = torch.from_numpy(pixels).view(*pixels.shape[:2], -1).permute(2, 0, 1)
-        done_CHW = tables.augment(image_CHW.unsqueeze(0), space, generator)[0]
-        return Image.fromarray(done_CHW.permute(1, 2, 0).squeeze(2).numpy())
-
-    return augmented
+    def augment_with_moves(
+        self,
+        images_BCHW: Tensor,
+        space: SearchSpace,
+        generator: torch.Generator | None,
+        before: Sequence[Tensor] = (),
+        ranks: Ranks = ALONE,
+        normalise: Normalise | None = None,
+    ) -> tuple[Tensor, Moves]:
+        """`augment`, and where the pixels went, which happened to them after `before`."""
+        if not len(self.cumulative_N):
+            done_BK = torch.zeros(len(images_BCHW), 0, dtype=torch.int64, device=images_BCHW.device)
+            value_BK = done_BK.double()
+            views_BCHW = images_BCHW if normalise is None else normalise(images_BCHW)
+        else:
+            steps = self.draw(len(images_BCHW), generator, ranks)
+            done_BK, value_BK = space.decide(*steps[:4])
+            views_BCHW = apply_steps(images_BCHW, space, *steps, normalise)
+        height, width = images_BCHW.shape[-2:]
+        return views_BCHW, Moves(
+            size=(height, width),
+            before=before,
+            space=space,
+            op_index_BK=done_BK,
+            value_BK=value_BK,
+        )
 
 
 class Normalise(nn.Module):

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from dada import tasks
 from dada.config import SearchConfig, TrainConfig
 from dada.data import Batch, Part, Split, batches
 from dada.engine import Captured, kernels_for
@@ -25,7 +26,7 @@ from dada.policy import Policy
 from dada.policy.space import SearchSpace
 from dada.policy_search.job import SearchJob
 from dada.policy_search.parameters import PolicyParameters
-from dada.policy_search.state import SearchState
+from dada.policy_search.state import SearchState, starting_point
 from dada.policy_search.step import search_step
 from dada.runlog import UNFINISHED_POLICY, versions
 from dada.training.epochs import Length, Metrics, OnEpoch, Turns, exhaust, run_epochs
@@ -53,6 +54,8 @@ def measure(job: SearchJob, on_epoch: OnEpoch | None = None) -> Measured:
     as often as costs little, and a run that was killed continues from its last one.
     `on_epoch(metrics, epochs)` is told of every epoch.
     """
+    if not tasks.named(job.split.task).measures:
+        return _not_measured(job)
     start = time.perf_counter()
     config, run, ranks = job.config, job.run, job.ranks
     split = job.split.to(job.device)
@@ -94,6 +97,29 @@ def measure(job: SearchJob, on_epoch: OnEpoch | None = None) -> Measured:
     )
 
 
+def _not_measured(job: SearchJob) -> Measured:
+    """For a task whose targets move with the pixels, or that has no loss of single images.
+
+    The paper's step compares losses of single images; looking ahead asks whole trainings, and so
+    decides alone.
+    """
+    if job.lookahead.seconds <= 0 or job.config.preset == "paper":
+        raise ValueError(
+            f"{job.split.task} is searched by looking ahead alone: the paper's step is for "
+            "classification; leave `preset` as it is and give `lookahead` some seconds"
+        )
+    parameters = starting_point(job.space, job.config)
+    provenance = _provenance(job, job.split) | {"task": job.split.task, "epochs": 0}
+    return Measured(
+        policy=parameters.to_policy(job.space, provenance=provenance),
+        parameters=parameters,
+        space=job.space,
+        goodness_O=None,
+        history=[],
+        seconds=0.0,
+    )
+
+
 def _epoch(
     state: SearchState,
     split: Split,
@@ -124,13 +150,17 @@ def _epoch(
 
 def try_step(split: Split, model: nn.Module, config: SearchConfig, device: torch.device) -> None:
     """One step of a copy, to see whether there is room for it."""
+    if not tasks.named(split.task).measures:
+        return
     split = split.to(device)
     assert split.val is not None
     batch = min(config.batch_size, len(split.train))
     state = SearchState(copy.deepcopy(model), split, config, 0, device)
     with state.lane:
-        some, others = next(read_steps(state, split.train, split.val, batch, 1))
-        search_step(state, *some, *others, torch.tensor(config.lr, device=device), measure=True)
+        read = read_steps(state, split.train, split.val, batch, 1)
+        (images, labels), (val_images, val_labels) = next(read)
+        rate = torch.tensor(config.lr, device=device)
+        search_step(state, images, labels, val_images, val_labels, rate, measure=True)
 
 
 def read_steps(
@@ -157,11 +187,18 @@ def _conclude_epoch(state: SearchState, watched: Part, loss: float) -> Metrics:
     state.previous.load_state_dict(learned.state_dict())
     op_index_NK = state.space.tables_on(learned.subpolicy_logits_N.device)[1]
     rate_O = learned.op_rate_O(op_index_NK, len(state.space.ops)).tolist()
+    scores = evaluate(
+        state.model,
+        state.normalise,
+        watched,
+        state.num_classes,
+        state.precision,
+        state.ranks,
+        state.task,
+    )
     return {
         "loss": loss,
-        "val_accuracy": evaluate(
-            state.model, state.normalise, watched, state.num_classes, state.precision, state.ranks
-        ).accuracy,
+        "val_accuracy": getattr(scores, state.task.decides),
         "entropy": float(learned.entropy()),
         "change": change,
         "op_rate": {op.name: rate for op, rate in zip(state.space.ops, rate_O, strict=True)},

@@ -20,6 +20,17 @@ from dada.training.optimisers import SGD, Adam, AdamW
 from dada.training.state import RunState
 
 
+def starting_point(space: SearchSpace, config: SearchConfig) -> PolicyParameters:
+    """A policy before anything is known."""
+    n, k = space.num_subpolicies, space.ops_per_subpolicy
+    distribution = None
+    if config.magnitudes == "distribution":
+        distribution = MagnitudeDistribution(
+            n, k, bins=config.magnitude_bins, op_index_NK=space.op_index_NK
+        )
+    return PolicyParameters(n, k, magnitude_distribution=distribution)
+
+
 class SearchState(RunState):
     """The network, the policy, their optimisers, and the random generators."""
 
@@ -96,14 +107,7 @@ class SearchState(RunState):
         return self.estimator.needs_pixel_effects or by_magnitude
 
     def policy_parameters(self) -> PolicyParameters:
-        """A policy at the starting point."""
-        n, k = self.space.num_subpolicies, self.space.ops_per_subpolicy
-        distribution = None
-        if self.config.magnitudes == "distribution":
-            distribution = MagnitudeDistribution(
-                n, k, bins=self.config.magnitude_bins, op_index_NK=self.space.op_index_NK
-            )
-        return PolicyParameters(n, k, magnitude_distribution=distribution)
+        return starting_point(self.space, self.config)
 
     def policy(self, provenance: dict[str, Any]) -> Policy:
         top = self.config.top if self.evidence is None else None

@@ -9,7 +9,6 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from dada.config import SearchConfig
@@ -49,7 +48,7 @@ def search_step(
     # 1. One draw for every image: which sub-policy, which of its operations fire (eq. 3, 4).
     clean_BCHW = before_policy(images_BCHW, config.base, state.noise, ranks)
     clean_BCHW = clean_BCHW.repeat(views, 1, 1, 1)
-    labels_VB = labels_B.repeat(views)
+    labels_VB = labels_B.repeat(views, *[1] * (labels_B.dim() - 1))
     draw_of_all = state.estimator.sample(
         state.sampling, len(labels_VB) * ranks.world, draws=config.draws, generator=state.noise
     )
@@ -67,7 +66,7 @@ def search_step(
     # 3. The gradient of the training loss: computed once, for the virtual step and the real one.
     state.weight_optimizer.zero_grad()
     with state.precision.passes():
-        loss = F.cross_entropy(model(views_BCHW), labels_VB)
+        loss = state.task.loss(model, model, views_BCHW, [labels_VB])
     loss.backward()
     # A weight that the network does not use has no gradient, and no part in this.
     weights = {n: w for n, w in trainable_weights(model).items() if w.grad is not None}
@@ -79,7 +78,13 @@ def search_step(
         # 4. The virtual step w' = w - zeta grad, and the validation gradient there (eq. 17).
         with state.precision.passes():
             val_grad, _ = virtual_val_grad(
-                model, weights, train_grads, lr, seen(val_images), val_labels
+                model,
+                weights,
+                train_grads,
+                lr,
+                seen(val_images),
+                val_labels,
+                loss_B=state.task.loss_B,
             )
         ranks.average_(list(val_grad.values()))
         # 5. What every augmented image does to the validation loss (eq. 18, 19).
@@ -132,13 +137,20 @@ def _cost(
     hypergradient, gather = HYPERGRADIENTS[config.hypergradient], state.gather
     count = len(labels_B)
     if config.clean_baseline:
-        views_BCHW, labels_B = torch.cat([views_BCHW, clean_BCHW]), labels_B.repeat(2)
+        views_BCHW, labels_B = torch.cat([views_BCHW, clean_BCHW]), torch.cat([labels_B, labels_B])
     # torch's own kernels: to compile ours for float32 too takes longer than they save in a search.
     exact = by_pixel and config.pixel_precision == "fp32"
     products = Precision("fp32", state.device).products() if exact else nullcontext()
     with without_noise(state.model), plain_kernels(), products:
         cost = hypergradient(
-            state.model, weights, val_grad, inner_lr, views_BCHW, labels_B, image_grad=by_pixel
+            state.model,
+            weights,
+            val_grad,
+            inner_lr,
+            views_BCHW,
+            labels_B,
+            image_grad=by_pixel,
+            loss_B=state.task.loss_B,
         )
     pixels = None if cost.cost_grad_BCHW is None else cost.cost_grad_BCHW[:count]
     reward_B = _reward(cost, config)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 
@@ -23,7 +24,7 @@ from dada.report.markup import Html, fill, join
 from dada.report.measured import classes, comparison, curves, operations
 from dada.report.repeat import how_to_repeat, how_to_use
 from dada.report.run_directory import RunDirectory, read_policy_alone, read_run_directory
-from dada.report.samples import Sample, save_samples
+from dada.report.samples import save_samples
 from dada.report.verdict import found, verdict_block
 from dada.runlog import write_text
 from dada.safe_text import one_line_errors
@@ -77,7 +78,7 @@ def write_report(
     target = Path(f"{re.sub(r'[^A-Za-z0-9.-]+', '-', name)}.html")
     if target.exists() and OURS not in target.read_text(encoding="utf-8", errors="replace"):
         raise ValueError(f"{target}: exists already, and is no report; move it away first")
-    pictures = [Sample(image=image, label="image") for image in pictures_for(data, PICTURES)]
+    pictures = [replace(sample, label="image") for sample in pictures_for(data, PICTURES)]
     write_text(target, render(read_policy_alone(run, comparison, pictures)))
     return target
 

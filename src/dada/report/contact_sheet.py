@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
+from dada import tasks
 from dada.data import load
 from dada.data.images import image_info, open_file, to_eight_bits, white_level
 from dada.policy import Policy, SubPolicy
-from dada.policy.augment import on_pictures
 from dada.report.gallery import in_words
-from dada.report.samples import read_samples
+from dada.report.samples import Sample, on_samples, read_samples
 from dada.runlog.files import write
 
 MOST_SHOWN = 2048  # pixels of a side that are looked at, of a picture that cells of 96 show
@@ -21,7 +22,7 @@ MOST_SHOWN = 2048  # pixels of a side that are looked at, of a picture that cell
 
 def contact_sheet(
     policy: Policy,
-    images: list[Image.Image],
+    images: Sequence[Image.Image | Sample],
     *,
     rows: int = 10,
     columns: int = 8,
@@ -40,12 +41,13 @@ def contact_sheet(
     pen = ImageDraw.Draw(sheet)
     for r, subpolicy in enumerate(ranked or [SubPolicy(1.0, ())]):
         only_this = Policy((SubPolicy(1.0, subpolicy.ops),), policy.space)
-        augmented = on_pictures(only_this, seed + r)
-        image = images[r % len(images)]
+        augmented = on_samples(only_this, seed + r)
+        given = images[r % len(images)]
+        sample = given if isinstance(given, Sample) else Sample(image=given)
         top = gap + r * row_height
         _write_label(pen, (12, top + 4), policy, subpolicy, label_width - 30)
         for c in range(columns + 1):
-            shown = image if c == 0 else augmented(image)
+            shown = (sample if c == 0 else augmented(sample)).picture
             left = label_width + c * (cell + gap) + (apart if c else 0)
             fitted = _fit(shown, cell)
             sheet.paste(fitted, (left + (cell - fitted.width) // 2, top))
@@ -97,12 +99,22 @@ def as_pil(images_BCHW: Tensor) -> list[Image.Image]:
     return [Image.fromarray(a[..., 0] if a.shape[-1] == 1 else a) for a in arrays]
 
 
-def pictures_for(data: str | None, count: int) -> list[Image.Image]:
+def pictures_for(data: str | None, count: int) -> list[Sample]:
     """Images of a data set to show a policy on, spread over its classes."""
     split = load(data, in_memory=False)  # of files, only those that are shown are decoded
     order = torch.argsort(split.train.labels_N, stable=True)
     chosen = order[torch.linspace(0, len(order) - 1, count).long()]
-    return as_pil(split.train.batch(chosen)[0])
+    images, *targets = split.train.batch(chosen)
+    moves = tasks.named(split.task).moves
+    return [
+        Sample(
+            image=image,
+            task=split.task,
+            target=tuple(each[i].cpu() for each in targets) if moves else (),
+            classes=split.classes,
+        )
+        for i, image in enumerate(as_pil(images))
+    ]
 
 
 def _read(picture: Path) -> Image.Image:
@@ -123,7 +135,7 @@ def write_sheet(
     if picture.exists():
         if data is not None:
             raise ValueError(f"{picture}: exists already; choose another name")
-        images = [_read(picture)]
+        images: list[Sample] = [Sample(image=_read(picture))]
         target = Path(f"{picture.stem}-augmented.png")
         if target.exists():
             raise ValueError(f"{target}: exists already; move it away first")
@@ -131,7 +143,7 @@ def write_sheet(
         if picture.suffix.lower() != ".png":
             raise ValueError(f"{picture}: no such picture; a new one should be named .png")
         kept = read_samples(Path(run)) if data is None and run is not None else []
-        images = [sample.image for sample in kept] or pictures_for(data, 10)
+        images = kept or pictures_for(data, 10)
         target = picture
     target.parent.mkdir(parents=True, exist_ok=True)
     sheet = contact_sheet(policy, images)

@@ -10,11 +10,10 @@ from dataclasses import replace
 from PIL import Image
 
 from dada.policy import Policy, PolicyOp, SubPolicy
-from dada.policy.augment import on_pictures
 from dada.report.markup import Html, fill, join, section
 from dada.report.plots import bar
 from dada.report.run_directory import RunDirectory
-from dada.report.samples import Sample
+from dada.report.samples import Sample, on_samples
 
 MOST_CARDS = 25  # the paper's policies have as many
 CUT_CARDS = 24  # of more: a number that fills two, three and four columns
@@ -56,15 +55,19 @@ def picture(image: Image.Image, words: str) -> Html:
 
 def _pairs(samples: list[Sample], policy: Policy, seed: int) -> Html:
     """Before above after, for every sample."""
-    augmented = on_pictures(policy, seed)
+    augmented = on_samples(policy, seed)
     return join(
         fill(
             '<span class="pair">$before$after</span>',
-            before=picture(sample.image, f"{sample.label}, before"),
-            after=picture(augmented(sample.image), f"{sample.label}, after"),
+            before=picture(sample.picture, _caption(sample, "before")),
+            after=picture(augmented(sample).picture, _caption(sample, "after")),
         )
         for sample in samples
     )
+
+
+def _caption(sample: Sample, when: str) -> str:
+    return f"{sample.label}, {when}" if sample.label else when
 
 
 def wall(run: RunDirectory) -> Html | None:

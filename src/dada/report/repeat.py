@@ -41,6 +41,7 @@ FLAGS = (
 """Settings of a search that `dada search` takes as options; the others are Python's."""
 
 ASKED = {
+    "task": "--task",
     "recipe": "--recipe",
     "val_source": "--val",
     "image_size": "--image-size",

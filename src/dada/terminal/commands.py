@@ -135,7 +135,10 @@ def compare(
         ),
     ] = "uniform,trivialaugment,cutout,none",
     seeds: Annotated[int, typer.Option(help="Trainings of every policy.")] = 3,
-    metric: Annotated[str, typer.Option(help="accuracy or balanced_accuracy.")] = "accuracy",
+    metric: Annotated[
+        str | None,
+        typer.Option(help="accuracy, balanced_accuracy; mean_iou, ap50, ap, ... of other tasks."),
+    ] = None,
     at_once: Annotated[
         int | None, typer.Option(help="Trainings side by side; default: as many as fit.")
     ] = None,

@@ -43,6 +43,10 @@ def _option(help: str, **details: Any) -> Any:
 class RunOptions(OutputOptions):
     """Of search, train and compare."""
 
+    task: Annotated[
+        str | None,
+        _option("classification, multilabel, segmentation or detection; default: by the data."),
+    ] = None
     model: Annotated[
         str | None,
         _option("A network by name, or module:factory.", autocompletion=completion.models),
@@ -52,6 +56,9 @@ class RunOptions(OutputOptions):
     ] = False
     weights: Annotated[
         Path | None, _option("Start from weights in a file, or from a run of dada train.")
+    ] = None
+    backbone: Annotated[
+        Path | None, _option("For detection, segmentation: weights of a classifier to build on.")
     ] = None
     freeze: Annotated[
         str | None, _option("Of such a network: norm (default), backbone or none does not learn.")

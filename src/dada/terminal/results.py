@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from dada import Comparison, Policy, Result, Trained
+from dada import Comparison, Policy, Result, Trained, tasks
 from dada.report.repeat import compare_commands
 from dada.report.signal import signal_sentence
 from dada.runlog import read_toml
@@ -148,12 +148,41 @@ def print_trained(trained: Trained, console: Console) -> None:
     table = Table(title=title, title_justify="left", show_header=False)
     table.add_column("")
     table.add_column("", justify="right")
-    table.add_row("accuracy", f"{scores.accuracy:.2%}")
-    if scores.top5 is not None:
-        table.add_row("among the best five", f"{scores.top5:.2%}")
-    table.add_row("mean accuracy of the classes", f"{scores.balanced_accuracy:.2%}")
-    table.add_row("loss", f"{scores.loss:.4f}")
+    task = tasks.named(trained.task)
+    for name, number in task.words(scores).items():
+        table.add_row(name, number)
     console.print(table)
+    console.print(_confused(trained) if task.name == "classification" else _by_class(trained))
+    speed = f"{trained.images_per_second:,.0f} images/s"
+    _say(f"trained in {trained.seconds:.0f} s, {speed}", console)
+    files = {
+        "model.safetensors": "the weights",
+        "model.json": "the network, its classes and its input",
+        "scores.json": "these numbers and the confusion matrix"
+        if task.name == "classification"
+        else "these numbers",
+        "log.jsonl": "the loss after every epoch",
+    }
+    _print_files(trained.out, files, console)
+
+
+def _by_class(trained: Trained) -> Table:
+    """The score of the classes that are hardest."""
+    found = zip(
+        tasks.named(trained.task).class_scores(trained.scores), trained.classes, strict=True
+    )
+    known = sorted((score, name) for score, name in found if score is not None)
+    table = Table(title="classes that are hardest", title_justify="left")
+    for column in ("class", "", "score"):
+        table.add_column(column)
+    for score, name in known[:WORST]:
+        table.add_row(escape(name), bar(score, 16), f"{score:.1%}")
+    return table
+
+
+def _confused(trained: Trained) -> Table:
+    """The classes with the most errors, and what they were taken for."""
+    scores = trained.scores
     errors = zip(scores.class_error_C, trained.classes, scores.confusion_CC, strict=True)
     known = ((error, name, row) for error, name, row in errors if error is not None)
     worst = sorted(known, key=lambda found: -found[0])[:WORST]
@@ -166,16 +195,7 @@ def print_trained(trained: Trained, console: Console) -> None:
         classes.add_row(
             escape(name), bar(error, 16), f"{error:.1%}", str(sum(row)), escape(mistaken)
         )
-    console.print(classes)
-    speed = f"{trained.images_per_second:,.0f} images/s"
-    _say(f"trained in {trained.seconds:.0f} s, {speed}", console)
-    files = {
-        "model.safetensors": "the weights",
-        "model.json": "the network, its classes and its input",
-        "scores.json": "these numbers and the confusion matrix",
-        "log.jsonl": "the loss after every epoch",
-    }
-    _print_files(trained.out, files, console)
+    return classes
 
 
 def print_comparison(comparison: Comparison, console: Console, out: Path | None = None) -> None:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from dada import safe_json
+from dada.comparison import METRICS
 from dada.names import did_you_mean
 from dada.runlog import read_toml, write_text
 from dada.safe_text import quoted
@@ -83,7 +84,7 @@ def _mlflow(run_dir: Path, settings: Settings, known: dict[str, str]) -> Sink:
     return Sink(lambda numbers, epoch: mlflow.log_metrics(numbers, step=epoch), mlflow.end_run)
 
 
-SCORES = ("accuracy", "balanced_accuracy", "top5", "loss", "seconds")
+SCORES = (*METRICS, "top5", "loss", "seconds")
 
 SERVICES: dict[str, Callable[[Path, Settings, dict[str, str]], Sink]] = {
     "tensorboard": _tensorboard,

@@ -16,6 +16,7 @@ from torch import Tensor
 from dada import ops
 from dada.config import Base
 from dada.engine import ALONE, Ranks
+from dada.ops.geometric import fixed
 
 
 def before_policy(
@@ -23,11 +24,15 @@ def before_policy(
     base: Base,
     generator: torch.Generator | None = None,
     ranks: Ranks = ALONE,
+    moves: list[Tensor] | None = None,
 ) -> Tensor:
-    """What every training image gets before the policy: crop, flip, and ImageNet's colours."""
+    """What every training image gets before the policy: crop, flip, and ImageNet's colours.
+
+    Where pixels came from is added to `moves`, as matrices of `ops.geometric.warp`: for targets.
+    """
     if base.scale < 1:
-        images_BCHW = zoom(images_BCHW, base.scale, generator, ranks)
-    images_BCHW = crop_and_flip(images_BCHW, base, generator, ranks)
+        images_BCHW = zoom(images_BCHW, base.scale, generator, ranks, moves)
+    images_BCHW = crop_and_flip(images_BCHW, base, generator, ranks, moves)
     if base.jitter:
         images_BCHW = jitter_colours(images_BCHW, base.jitter, generator, ranks)
     if base.lighting:
@@ -40,6 +45,7 @@ def crop_and_flip(
     base: Base,
     generator: torch.Generator | None = None,
     ranks: Ranks = ALONE,
+    moves: list[Tensor] | None = None,
 ) -> Tensor:
     """Every image padded, cut out at its own place, and mirrored half the time."""
     if not base.crop and not base.flip:
@@ -54,6 +60,17 @@ def crop_and_flip(
     x = x + shift_2B[0].unsqueeze(1)
     y = torch.arange(h, device=device) + shift_2B[1].unsqueeze(1)
     padded = F.pad(images_BCHW, (base.crop,) * 4)
+    if moves is not None:
+        mirrored_B = (uniform[2] < 0.5) & base.flip
+        start_x, start_y = (shift_2B - base.crop).double().unbind(0)
+        moves.append(
+            _matrix(
+                torch.where(mirrored_B, -1.0, 1.0).double(),
+                torch.where(mirrored_B, w + start_x, start_x),
+                torch.ones_like(start_y),
+                start_y,
+            )
+        )
     index = (y.unsqueeze(2) * (w + 2 * base.crop) + x.unsqueeze(1)).view(b, 1, h * w)
     return torch.gather(padded.flatten(2), 2, index.expand(b, c, h * w)).view(b, c, h, w)
 
@@ -66,6 +83,7 @@ def zoom(
     smallest: float,
     generator: torch.Generator | None = None,
     ranks: Ranks = ALONE,
+    moves: list[Tensor] | None = None,
 ) -> Tensor:
     """A random part of every image, `smallest` to all of its area, at the image's size again.
 
@@ -78,6 +96,9 @@ def zoom(
     stretch_B = torch.exp(LOG_RATIO * (uniform[1] - 0.5))  # the root of the ratio
     width_B, height_B = (side_B * stretch_B).clamp(max=1), (side_B / stretch_B).clamp(max=1)
     left_B, top_B = (1 - width_B) * uniform[2], (1 - height_B) * uniform[3]
+    if moves is not None:
+        scales = width_B.double(), left_B.double() * w, height_B.double(), top_B.double() * h
+        moves.append(_matrix(*scales))
     x_BW = left_B[:, None] + width_B[:, None] * _centres(w, images_BCHW.device)
     y_BH = top_B[:, None] + height_B[:, None] * _centres(h, images_BCHW.device)
     # Pixel centres in 0..1 to grid_sample's -1..1.
@@ -88,6 +109,15 @@ def zoom(
         images_BCHW.float(), grid_BHW2, mode="bilinear", padding_mode="border", align_corners=False
     )
     return found_BCHW.round_().clamp_(0, 255).to(torch.uint8)
+
+
+def _matrix(scale_x: Tensor, start_x: Tensor, scale_y: Tensor, start_y: Tensor) -> Tensor:
+    """`warp`'s matrix_B6: a pixel shows what was at scale * its own place + start."""
+    none = torch.zeros_like(scale_x)
+    # A pixel looks from its centre.
+    x = [scale_x, none, start_x + 0.5 * scale_x]
+    y = [none, scale_y, start_y + 0.5 * scale_y]
+    return fixed(torch.stack([*x, *y], dim=-1))
 
 
 def _centres(count: int, device: torch.device) -> Tensor:

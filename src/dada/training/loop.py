@@ -16,17 +16,16 @@ from functools import partial
 from typing import Any, TypeVar
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dada.config import TrainConfig
 from dada.data import Part, Split
 from dada.engine import ALONE, Captured, Ranks, kernels_for
-from dada.models import check_logits
 from dada.policy import Policy
 from dada.runlog import RunLog
+from dada.tasks import TaskScores
 from dada.training.epochs import Length, Metrics, OnEpoch, Turns, check_finite, run_epochs
-from dada.training.scores import Scores, evaluate
+from dada.training.scores import check_network, evaluate
 from dada.training.state import TrainState
 
 TRAININGS_ON_A_CARD, SMALL_SIDE = 3, 64  # more of them gain nothing (benchmarks/speed/train.py)
@@ -39,7 +38,7 @@ T = TypeVar("T")
 class TrainResult:
     """The trained network, how good it is, and what was seen on the way."""
 
-    scores: Scores
+    scores: TaskScores
     history: list[dict[str, Any]]  # one entry per epoch
     seconds: float
     images_per_second: float
@@ -132,7 +131,7 @@ class Slot:
         )
         train = self.split.train
         seen = self.state.normalise(train.batch(torch.arange(2))[0])
-        check_logits(job.model, seen, self.split.num_classes)
+        check_network(self.state.task, job.model, seen, self.split.num_classes)
         self.step = self._step()
 
     def _step(self) -> Captured:
@@ -140,7 +139,9 @@ class Slot:
             partial(train_step, self.state),
             generators=[self.state.noise],
             # Recording what processes tell each other is left to those who can try it.
-            enabled=self.job.graph and self.job.ranks.world == 1,
+            enabled=self.job.graph
+            and self.job.ranks.world == 1
+            and self.state.task.records(self.state.model),
         )
 
     def suits(self, job: Job) -> bool:
@@ -180,13 +181,12 @@ class Slot:
             reader = state.batches(part, [ranks.mine(index_B) for index_B in whole])
         for rate in rates_T:
             with state.lane, kernels_for(steps_of_all):
-                images, labels = next(reader)
-                losses.append(self.step(images, labels, rate))
+                losses.append(self.step(*next(reader), rate))
             yield
         with state.lane:
             return float(ranks.gather(torch.stack(losses)).mean())
 
-    def evaluate(self, part: Part) -> Scores:
+    def evaluate(self, part: Part) -> TaskScores:
         state = self.state
         with state.lane:
             state.agree_on_statistics()
@@ -197,6 +197,7 @@ class Slot:
                 self.split.num_classes,
                 state.precision,
                 state.ranks,
+                state.task,
             )
 
 
@@ -206,14 +207,19 @@ def at_once_for(device: torch.device, image_size: tuple[int, int]) -> int:
     return on_a_card if device.type == "cuda" else 1
 
 
-def train_step(state: TrainState, images_BCHW: Tensor, labels_B: Tensor, lr: Tensor) -> Tensor:
+def train_step(state: TrainState, images_BCHW: Tensor, *targets_and_lr: Tensor) -> Tensor:
     """One step; returns the training loss."""
-    config, ranks = state.config, state.ranks
-    views_BCHW = state.augmented(images_BCHW)
+    config, ranks, task = state.config, state.ranks, state.task
+    *targets, lr = targets_and_lr
+    views_BCHW, targets = state.augmented(images_BCHW, targets)
     state.optimizer.zero_grad()
     with state.precision.passes():
-        loss = F.cross_entropy(
-            state.called(views_BCHW), labels_B, label_smoothing=config.label_smoothing
+        loss = task.loss(
+            state.model,
+            state.called,
+            views_BCHW,
+            targets,
+            label_smoothing=config.label_smoothing,
         )
     loss.backward()
     ranks.average_([weight.grad for weight in state.model.parameters() if weight.grad is not None])

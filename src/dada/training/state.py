@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from dada import tasks
 from dada.config import SearchConfig, TrainConfig
 from dada.data import Batch, Part, Split, batches, resized_crops
 from dada.engine import Lane, Precision, Ranks, channels_last, generator_on
@@ -38,6 +39,7 @@ class RunState(nn.Module):
         super().__init__()
         self.config, self.device, self.ranks = config, device, ranks
         self.num_classes = split.num_classes
+        self.task = tasks.named(split.task)
         self.precision = Precision.of(config.precision, device)
         elements = config.batch_size * split.channels * math.prod(split.image_size)
         self.lane = Lane(device, self.precision, seed, elements)
@@ -52,6 +54,11 @@ class RunState(nn.Module):
     def batches(self, part: Part, index: Sequence[Tensor]) -> Iterator[Batch]:
         """The images of every batch, cut at random where the base asks for it."""
         if self.config.base.resized_crop:
+            if self.task.moves:
+                raise ValueError(
+                    "random resized crops are cut from files, without boxes and masks; leave out "
+                    "`resized_crop`, or use base 'photo'"
+                )
             return resized_crops(part, index, self.order, self.ranks)
         return batches(part, index)
 
@@ -164,16 +171,24 @@ class TrainState(RunState):
     def evaluated(self) -> nn.Module:
         return self.model if self.average is None else self.average
 
-    def augmented(self, images_BCHW: Tensor) -> Tensor:
-        """Crop and flip, policy, normalise, cutout: the stations of the search."""
-        base = self.config.base
-        before_BCHW = before_policy(images_BCHW, base, self.noise, self.ranks)
-        done_BCHW = self.tables.augment(
-            before_BCHW, self.space, self.noise, self.ranks, self.normalise
-        )
-        views_BCHW = cover_square(done_BCHW, base.cutout, self.noise, self.ranks)
-        views: Tensor = channels_last(views_BCHW, self.device)
-        return views
+    def augmented(self, images_BCHW: Tensor, targets: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
+        """Crop and flip, policy, normalise, cutout: the stations of the search.
+
+        Targets that are places in the image go where the pixels go.
+        """
+        base, draws = self.config.base, (self.noise, self.ranks)
+        if self.task.moves:
+            before: list[Tensor] = []
+            before_BCHW = before_policy(images_BCHW, base, *draws, before)
+            done_BCHW, moves = self.tables.augment_with_moves(
+                before_BCHW, self.space, self.noise, before, self.ranks, self.normalise
+            )
+            targets = list(self.task.moved(targets, moves))
+        else:
+            before_BCHW = before_policy(images_BCHW, base, *draws)
+            done_BCHW = self.tables.augment(before_BCHW, self.space, *draws, self.normalise)
+        views_BCHW = cover_square(done_BCHW, base.cutout, *draws)
+        return channels_last(views_BCHW, self.device), targets
 
     @torch.no_grad()
     def update_average(self) -> None:

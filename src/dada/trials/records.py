@@ -16,18 +16,20 @@ from typing import Any
 from dada import safe_json
 from dada.runlog import write_text
 from dada.safe_text import LONGEST_MESSAGE, printable
+from dada.tasks import Task
 from dada.trials.runners import Trial, TrialScores
 
 FOLDER = "trainings"
 FAILED = "failed"  # in the place of scores: why there are none
 SECONDS_BETWEEN_LOOKS = 0.2
-REQUIRED = {"policy", "seed", "images", "accuracy", "balanced_accuracy", "class_error_C", "seconds"}
+REQUIRED = {"policy", "seed", "images", "class_error_C", "seconds"}  # and the task's metrics
 
 
 class Records:
     """The trainings of one run directory."""
 
-    def __init__(self, run: Path, names: Sequence[str]) -> None:
+    def __init__(self, run: Path, names: Sequence[str], task: Task) -> None:
+        self.required = REQUIRED | set(task.metrics)
         self.folder, self.names = run / FOLDER, list(names)
         if self.folder.is_symlink():
             raise ValueError(f"{self.folder} is a link, nothing is written through it; remove it")
@@ -64,7 +66,7 @@ class Records:
             content = None
         if isinstance(content, Mapping) and isinstance(content.get(FAILED), str):
             return dict(content)
-        if not isinstance(content, Mapping) or not content.keys() >= REQUIRED:
+        if not isinstance(content, Mapping) or not content.keys() >= self.required:
             raise ValueError(f"{file} is damaged; delete it to have this training done again")
         return dict(content)
 

@@ -7,7 +7,6 @@ every training has one thread, whether it shares the machine or not.
 
 from __future__ import annotations
 
-import math
 import multiprocessing
 import os
 import pickle
@@ -24,11 +23,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from dada import models
+from dada import models, tasks
 from dada.config import TrainConfig
 from dada.data import Split
 from dada.engine import memory_that_is_full
 from dada.policy import Policy
+from dada.tasks import Task
 from dada.training.epochs import DivergedError
 from dada.training.loop import Job, TrainResult, at_once_for, train_many
 
@@ -82,6 +82,10 @@ class Setting:
     graph: bool = True  # record the steps as CUDA graphs
     on_epoch: OnTrialEpoch | None = None
 
+    @property
+    def task(self) -> Task:
+        return tasks.named(self.split.task)
+
     def network(self, seed: int) -> nn.Module:
         shape = self.split.num_classes, self.split.channels, self.split.image_size
         return models.untrained(self.model, *shape, self.weights)(seed)
@@ -107,18 +111,9 @@ class Setting:
         )
 
 
-def scores_of(result: TrainResult) -> TrialScores:
+def scores_of(result: TrainResult, task: Task) -> TrialScores:
     """Of a training, the numbers that are kept."""
-    scores = result.scores
-    return {
-        "accuracy": scores.accuracy,
-        "top5": scores.top5,
-        "balanced_accuracy": scores.balanced_accuracy,
-        "loss": scores.loss if math.isfinite(scores.loss) else None,
-        "images": scores.images,
-        "class_error_C": list(scores.class_error_C),
-        "seconds": round(result.seconds, 2),
-    }
+    return {**task.kept(result.scores), "seconds": round(result.seconds, 2)}
 
 
 def default_at_once(device: torch.device, image_size: tuple[int, int]) -> int:
@@ -187,7 +182,7 @@ def on_one_card(
     jobs = [setting.job(trial) for trial in trials]
     trial_of = {id(job): trial for job, trial in zip(jobs, trials, strict=True)}
     for job, result in train_many(jobs, at_once):
-        yield trial_of[id(job)], scores_of(result)
+        yield trial_of[id(job)], scores_of(result, setting.task)
 
 
 def in_processes(
@@ -291,7 +286,9 @@ def _end_with_parent() -> None:
 def _train(setting: Setting, trial: Trial) -> TrialScores | Exception:
     """The scores; what failed in a way that says nothing about other trainings is returned."""
     try:
-        return next(scores_of(result) for _, result in train_many([setting.job(trial)]))
+        return next(
+            scores_of(result, setting.task) for _, result in train_many([setting.job(trial)])
+        )
     except DivergedError as error:
         return DivergedError(f"{trial}: {error}")
     except ValueError as error:

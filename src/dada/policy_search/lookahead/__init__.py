@@ -132,7 +132,12 @@ def _candidates(
         wanted, names = FINE_TUNING_SHAPES, {"trivialaugment", "none"}
     elif stand_in:
         wanted, names = AFTER_STAND_IN, {"trivialaugment", "uniform"}
-    free = {name: policy for name, policy in free_policies(job.space).items() if name in names}
+    # "trivialaugment without Color" is one of them, too.
+    free = {
+        name: policy
+        for name, policy in free_policies(job.space).items()
+        if name.partition(" ")[0] in names
+    }
     return shapes_for(measured, wanted), free
 
 

@@ -18,8 +18,9 @@ from dada.training.loop import at_once_for
 
 ACCURACY = "balanced accuracy"  # beside the losses of the arms, in a file of them
 
-NumberedEnds = tuple[int, dict[str, float], float]
-"""A run's number, the loss of each of its arms, and their mean balanced accuracy"""
+NumberedEnds = tuple[int, dict[str, float], float | None]
+"""A run's number, the loss of each of its arms, and their mean balanced accuracy; None: another
+task has none"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +67,7 @@ class ArmRuns:
         known = self.ranks.same(self._on_disk(file, arms))
         left = [number for number in numbers if number not in known]
         for number, losses, accuracy in self._spread_ends(arms, left):
-            known[number] = {**losses, ACCURACY: accuracy}
+            known[number] = losses if accuracy is None else {**losses, ACCURACY: accuracy}
             if self.run is not None:
                 ended = {str(number): known[number] for number in sorted(known)}
                 self.run.save_text(file, json.dumps(ended, indent=1) + "\n")

@@ -54,7 +54,7 @@ class FeatureRuns(ArmRuns):
         """For a search with a pretrained network; None where no head is found in it."""
         split = job.split
         assert split.val is not None
-        if not job.pretrained or head_of(job.network) is None:
+        if split.task != "classification" or not job.pretrained or head_of(job.network) is None:
             return None
         swapped = replace(split, train=split.val, val=split.train)
         here, there = (

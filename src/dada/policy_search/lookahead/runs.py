@@ -27,9 +27,9 @@ from dada.policy.space import SearchSpace
 from dada.policy_search.job import SearchJob
 from dada.policy_search.lookahead.arms import ArmRuns, NumberedEnds, pairs_within
 from dada.policy_search.lookahead.stand_in import StandIn
+from dada.tasks import Scores, TaskScores
 from dada.training.epochs import DivergedError, Turns
 from dada.training.loop import Job, Slot, at_once_for, take_turns
-from dada.training.scores import Scores
 from dada.trials.cost import forward_work, training_seconds
 from dada.trials.short import seed_of, shorten
 from dada.trials.statistics import mean
@@ -57,13 +57,13 @@ class BranchedRun:
 
 def run_branches(
     runs: Sequence[BranchedRun], at_once: int = 1
-) -> Iterator[tuple[BranchedRun, dict[str, Scores]]]:
+) -> Iterator[tuple[BranchedRun, dict[str, TaskScores]]]:
     """The scores of every arm, run by run in the order in which they end."""
     total = sum(run.steps for run in runs)
     return take_turns(((run, _branches(run, total)) for run in runs), at_once)
 
 
-def _branches(run: BranchedRun, steps_of_all: int) -> Turns[dict[str, Scores]]:
+def _branches(run: BranchedRun, steps_of_all: int) -> Turns[dict[str, TaskScores]]:
     job = run.job
     assert job.split.val is not None
     slot = Slot(job)
@@ -73,7 +73,7 @@ def _branches(run: BranchedRun, steps_of_all: int) -> Turns[dict[str, Scores]]:
         yield from slot.epoch(rates_S, steps_of_all)
     with state.lane:
         middle = _copied(state.checkpoint(run.shared_epochs, []))
-    scores = {}
+    scores: dict[str, TaskScores] = {}
     for name, arm in run.arms.items():
         state.restore(middle)
         set_training(state.model)
@@ -193,12 +193,15 @@ class BranchedRuns(ArmRuns):
         at_once = at_once_for(self.device, self.read_on.image_size)
         for run, scores in run_branches(list(runs.values()), at_once):
             losses = {name: getattr(each, self.reading) for name, each in scores.items()}
-            accuracy = mean([each.balanced_accuracy for each in scores.values()])
+            even = [each.balanced_accuracy for each in scores.values() if isinstance(each, Scores)]
+            accuracy = mean(even) if even else None
             yield number_of[run.job.seed], losses, accuracy
 
     @property
     def reading(self) -> str:
         """What is compared of the ends: unequal classes count the same, or the largest decides."""
+        if self.read_on.task != "classification":
+            return "loss"
         wanted = self.settings.reading
         unbalanced = self.read_on.unbalanced
         return "balanced_loss" if unbalanced and wanted == "loss" else wanted

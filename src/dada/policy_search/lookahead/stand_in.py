@@ -13,12 +13,13 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from dada import models
+from dada import models, tasks
 from dada.config import Base, LookaheadConfig
 from dada.data import Part, Split, reduce
 from dada.data.parts import TensorPart
 
 SMALLEST_SIDE = 4
+LARGER_FOR_PLACES = 4  # where targets are places, a thumbnail does not show them
 CHUNK = 100  # images that are held at their own size
 
 
@@ -40,7 +41,9 @@ class StandIn:
     ) -> StandIn:
         assert split.val is not None
         height, width = split.image_size
-        scale = min(1.0, settings.stand_in_side / (height * width) ** 0.5)
+        task = tasks.named(split.task)
+        side = settings.stand_in_side * (LARGER_FOR_PLACES if task.moves else 1)
+        scale = min(1.0, side / (height * width) ** 0.5)
         size = _scaled(height, scale), _scaled(width, scale)
         of_all_classes = settings.stand_in_images_of_a_class * split.num_classes
         wanted = max(settings.stand_in_images, of_all_classes)
@@ -52,7 +55,13 @@ class StandIn:
             for index_B in torch.arange(len(part)).split(CHUNK):
                 images_BCHW = F.interpolate(part.batch(index_B)[0].float(), size, mode="area")
                 images.append(images_BCHW.round().to(torch.uint8))
-            return TensorPart(torch.cat(images), part.labels_N.to(images[0].device))
+            where = images[0].device
+            targets = task.resized(part.targets, (height, width), size) if part.targets else ()
+            return TensorPart(
+                torch.cat(images),
+                part.labels_N.to(where),
+                targets=tuple(each.to(where) for each in targets),
+            )
 
         return cls(
             split=replace(
@@ -68,7 +77,7 @@ class StandIn:
                 cutout=round(base.cutout * scale),
                 resized_crop=False,  # needs the files
             ),
-            model=models.default_model(device.type, size),
+            model=task.default_model(device.type, size) or models.default_model(device.type, size),
         )
 
     @property

@@ -56,7 +56,7 @@ class Verification:
     policy: Policy  # the chosen one, with provenance["verification"] filled
     chosen: str  # the best guess, by the record of earlier studies and all trainings here
     measured: str | None  # whose difference to uniform was measured; None: no pairs
-    metric: str  # "accuracy", or "balanced_accuracy" where classes are unequal
+    metric: str  # the task's; of classification "balanced_accuracy" where classes are unequal
     against: str
     difference: float | None  # in points, of fresh seeds only
     interval: tuple[float, float] | None

@@ -68,13 +68,16 @@ class Trainings:
     ) -> None:
         assert split.test is None, "trainings are judged on the test images where there are some"
         self.setting = Built(split=split, build=build, device=device)
-        # Where one class has most images, accuracy is mostly about that class.
-        self.metric = "balanced_accuracy" if split.unbalanced else "accuracy"
+        self.metric = self.setting.task.decides
+        if self.metric == "accuracy" and split.unbalanced:
+            self.metric = "balanced_accuracy"  # accuracy is mostly about the largest class there
         self.halves, self.ranks = halves, ranks
         self.settled, self.total, self.on_training = settled, total, on_training
         # On a CPU one: these are short, and a process takes seconds to start.
         self.at_once = at_once or at_once_for(device, split.image_size)
-        self.records = None if run is None else Records(run.path / FOLDER, list(settled))
+        self.records = (
+            None if run is None else Records(run.path / FOLDER, list(settled), self.setting.task)
+        )
         self.done = 0
         self.seconds_before = 0.0  # of trainings that an earlier session made
 

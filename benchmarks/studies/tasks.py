@@ -1,0 +1,308 @@
+"""Segmentation and detection: is a policy that was searched for better, on images never seen?
+
+    python benchmarks/studies/tasks.py judge nuclei/ --task segmentation --image-size 128 --out FILE
+    python benchmarks/studies/tasks.py judge bccd/ --task detection --image-size 144,192 --out FILE
+    python benchmarks/studies/tasks.py table5 --classes caltech101/ --boxes bccd/ --out FILE
+
+Arms and counts are fixed here, before any number was seen.
+
+judge   `dada`: `--searches` (3) searches of the training images with default settings, without
+        verification, and `--trainings` (3) trainings of each policy on all of them. `none`,
+        `uniform`, `trivialaugment` and `randaugment:1,0.5`: nine trainings each. Everyone is scored
+        on the test images; where the data has none, on the two fifths that seed 0 splits off.
+        Searches are the unit: the mean of a search's trainings. Differences come with Welch's 95%
+        interval. "chosen free" is the free policy that two trainings each on half of the training
+        images, scored on the other half, prefer. The score is the task's own: mean IoU, AP50.
+table5  The paper's: a classifier is trained without a policy and with one that was searched for on
+        its data, then a detector on each as backbone; box AP of both, `--seeds` (5) of each, with
+        the interval of the paired differences.
+
+What is in the file is not run again, so a study may be stopped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import dada
+from dada import Policy, models, tasks
+from dada.config import TrainConfig
+from dada.data import Part, Split, load, split_off_validation
+from dada.data.parts import TensorPart
+from dada.engine import resolve_device
+from dada.policy.moving import NO_BOX
+from dada.training.loop import Job, train_many
+from dada.trials.statistics import interval
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
+
+from measure import machine, print_table, welch
+
+FREE = ("none", "uniform", "trivialaugment", "randaugment:1,0.5")
+CHOOSING = 2  # trainings of each free policy on half of the images
+TEST_SHARE = 0.4
+
+
+def joined(one: TensorPart, other: TensorPart) -> TensorPart:
+    """Both as one part; rows of boxes are filled up to the same number."""
+    targets = []
+    for mine, theirs in zip(one.targets, other.targets, strict=True):
+        most = max(mine.shape[1], theirs.shape[1])
+        targets.append(torch.cat([_filled(mine, most), _filled(theirs, most)]))
+    return TensorPart(
+        torch.cat([one.images_NCHW, other.images_NCHW]),
+        torch.cat([one.labels_N, other.labels_N]),
+        targets=tuple(targets),
+    )
+
+
+def _filled(target: torch.Tensor, most: int) -> torch.Tensor:
+    if target.shape[-1] != 5 or target.shape[1] == most:
+        return target
+    empty = torch.zeros(len(target), most - target.shape[1], 5)
+    empty[..., 4] = NO_BOX
+    return torch.cat([target, empty], 1)
+
+
+def divided(source: Split) -> tuple[Split, Part]:
+    """What may be searched and trained on, undivided, and the test images."""
+    train, test = source.train.load(), source.test
+    if source.val is not None:
+        train = joined(train, source.val.load())
+    whole = replace(source, train=train, val=None, test=None)
+    if test is not None:
+        return whole, test
+    parted = split_off_validation(whole, TEST_SHARE, 0)
+    assert parted.val is not None
+    return replace(parted, val=None), parted.val
+
+
+@dataclass(frozen=True)
+class Study:
+    """The file that everything goes to."""
+
+    found: dict[str, Any]
+    out: Path | None
+
+    @classmethod
+    def begin(cls, args: argparse.Namespace) -> Study:
+        found: dict[str, Any] = {}
+        if args.out and args.out.exists():
+            found = json.loads(args.out.read_text())
+        settings = {name: value for name, value in vars(args).items() if name != "out"}
+        found["settings"] = {name: str(value) for name, value in settings.items()}
+        return cls(found, args.out)
+
+    def save(self) -> None:
+        if self.out is not None:
+            self.out.write_text(json.dumps(self.found | {"machine": machine()}, indent=1) + "\n")
+
+
+class Judge:
+    def __init__(self, args: argparse.Namespace, study: Study) -> None:
+        self.args, self.study, self.found = args, study, study.found
+        self.device = resolve_device(args.device)
+        source = load(args.data, task=args.task, image_size=args.image_size)
+        self.whole, self.test = divided(source)
+        self.task = tasks.named(self.whole.task)
+        size = self.whole.image_size
+        self.model = args.model or self.task.default_model(self.device.type, size)
+        settings = {**self.task.settings_for(self.model), "epochs": args.epochs}
+        self.config = TrainConfig(**settings)
+        self.found.setdefault("searches", {})
+        self.found.setdefault("score", {})
+        self.found["training"] = asdict(self.config)
+        self.found["images"] = {"train": len(self.whole.train), "test": len(self.test)}
+
+    def search(self, seed: int) -> Policy:
+        held = self.found["searches"].get(str(seed))
+        if held is None:
+            begun = time.perf_counter()
+            more = {} if self.args.lookahead is None else {"lookahead": self.args.lookahead}
+            result = dada.search(
+                self.whole,
+                model=self.model,
+                seed=seed,
+                verify=False,
+                device=self.args.device,
+                **more,
+            )
+            seconds = time.perf_counter() - begun
+            policy = json.dumps(json.loads(result.policy.to_json()))
+            held = self.found["searches"][str(seed)] = {"policy": policy, "seconds": seconds}
+            print(f"search {seed}: {seconds:.0f} s", flush=True)
+            self.study.save()
+        return Policy.from_json(held["policy"])
+
+    def train(self, wanted: list[tuple[str, Policy, int]], split: Split, judge: Part) -> None:
+        """(name, policy, seed) -> all scores, those that are not known yet."""
+        shape = split.num_classes, split.channels, split.image_size
+        for name, policy, seed in wanted:
+            if str(seed) in self.found["score"].setdefault(name, {}):
+                continue
+            job = Job(
+                split=split,
+                model=models.build(self.model, *shape, seed=seed),
+                policy=policy,
+                config=self.config,
+                seed=seed,
+                device=self.device,
+                judge=judge,
+            )
+            ((_, result),) = train_many([job])
+            kept = self.task.kept(result.scores) | {"seconds": round(result.seconds, 2)}
+            self.found["score"][name][str(seed)] = kept
+            print(f"{name}, seed {seed}: {100 * kept[self.task.decides]:.2f}", flush=True)
+            self.study.save()
+
+    def percent(self, name: str) -> list[float]:
+        return [100 * each[self.task.decides] for each in self.found["score"][name].values()]
+
+    def run(self) -> None:
+        count = self.args.searches * self.args.trainings
+        for search in range(self.args.searches):
+            policy = self.search(search)
+            seeds = range(1000 * search, 1000 * search + self.args.trainings)
+            wanted = [(f"dada search {search}", policy, seed) for seed in seeds]
+            self.train(wanted, self.whole, self.test)
+        free = {name: Policy.load(name) for name in FREE}
+        for name, policy in free.items():
+            self.train([(name, policy, seed) for seed in range(count)], self.whole, self.test)
+        halves = split_off_validation(self.whole, 0.5, 0)
+        assert halves.val is not None
+        for name, policy in free.items():
+            choosing = [(f"choosing {name}", policy, seed) for seed in range(CHOOSING)]
+            self.train(choosing, halves, halves.val)
+        self.conclude()
+
+    def conclude(self) -> None:
+        names = [f"dada search {search}" for search in range(self.args.searches)]
+        searches = [statistics.mean(self.percent(name)) for name in names]
+        chosen = max(FREE, key=lambda name: statistics.mean(self.percent(f"choosing {name}")))
+        rows = [_row("dada", searches)]
+        for name in FREE:
+            own = self.percent(name)
+            row = _row(name, own) | {"chosen": name == chosen}
+            if len(searches) > 1 and len(own) > 1:
+                ends = welch(searches, own)
+                row |= dict(zip(("dada_minus", "from", "to"), ends, strict=True))
+            rows.append(row)
+        self.found |= {"table": rows, "metric": self.task.decides, "chosen_free": chosen}
+        self.study.save()
+        columns = ["policy", "score", "lowest", "highest", "n", "dada_minus", "from", "to"]
+        print_table(rows, columns)
+        print(f"the free policy chosen on validation images: {chosen}")
+
+
+def _row(name: str, scores: list[float]) -> dict[str, Any]:
+    ends = {"lowest": min(scores), "highest": max(scores), "n": len(scores)}
+    return {"policy": name, "score": statistics.mean(scores), **ends}
+
+
+def table5(args: argparse.Namespace, study: Study) -> None:
+    """Two commands for each arm and seed: a classifier, and a detector on it."""
+    found = study.found
+    held = found.setdefault("ap", {})
+    shared = {"device": args.device}
+    if "policy" not in found:
+        result = dada.search(
+            args.classes, model=args.backbone, image_size=args.class_size, verify=False, **shared
+        )
+        found["policy"] = json.dumps(json.loads(result.policy.to_json()))
+        study.save()
+    arms = {"none": Policy.load("none"), "found": Policy.from_json(found["policy"])}
+    for seed in range(args.seeds):
+        for name, policy in arms.items():
+            key = f"{args.detector} {name}"
+            if str(seed) in held.setdefault(key, {}):
+                continue
+            folder = args.runs / f"{name}-{seed}"
+            classifier = dada.train(
+                args.classes,
+                policy,
+                args.backbone,
+                seed=seed,
+                out=folder,
+                resume=True,
+                epochs=args.class_epochs,
+                image_size=args.class_size,
+                **shared,
+            )
+            trained = dada.train(
+                args.boxes,
+                "none",
+                args.detector,
+                backbone=folder,
+                task="detection",
+                seed=seed,
+                epochs=args.epochs,
+                image_size=args.image_size,
+                **shared,
+            )
+            kept = asdict(trained.scores) | {"accuracy": classifier.scores.accuracy}
+            held[key][str(seed)] = kept
+            print(f"{key}, seed {seed}: AP {100 * trained.scores.ap:.2f}", flush=True)
+            study.save()
+    both = [
+        [100 * each["ap"] for each in held[f"{args.detector} {name}"].values()] for name in arms
+    ]
+    difference = [b - a for a, b in zip(*both, strict=True)]
+    ends = interval(difference)
+    row = {"detector": args.detector, "none": statistics.mean(both[0])}
+    row |= {"found": statistics.mean(both[1]), "difference": statistics.mean(difference)}
+    row |= {"interval": ends, "seeds": len(difference)}
+    found.setdefault("table", {})[args.detector] = row
+    study.save()
+    print(row)
+
+
+def size_of(text: str) -> int | tuple[int, int]:
+    sides = tuple(map(int, text.split(",")))
+    return sides[0] if len(sides) == 1 else (sides[0], sides[1])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    commands = parser.add_subparsers(dest="command", required=True)
+    one = commands.add_parser("judge")
+    one.add_argument("data")
+    one.add_argument("--task")
+    one.add_argument("--model")
+    one.add_argument("--image-size", type=size_of)
+    one.add_argument("--epochs", type=int, default=60)
+    one.add_argument("--searches", type=int, default=3)
+    one.add_argument("--trainings", type=int, default=3)
+    one.add_argument("--lookahead", type=float, help="seconds; default: as the search has it")
+    two = commands.add_parser("table5")
+    two.add_argument("--classes", required=True, help="data to train the backbone on")
+    two.add_argument("--boxes", required=True, help="data to detect on")
+    two.add_argument("--backbone", default="torchvision:resnet50")
+    two.add_argument("--detector", default="fasterrcnn", help="or retinanet, maskrcnn")
+    two.add_argument("--seeds", type=int, default=5)
+    two.add_argument("--class-size", type=size_of, default=96)
+    two.add_argument("--class-epochs", type=int, default=60)
+    two.add_argument("--image-size", type=size_of)
+    two.add_argument("--epochs", type=int, default=20)
+    two.add_argument("--runs", type=Path, default=Path("runs/table5"), help="of the classifiers")
+    for each in (one, two):
+        each.add_argument("--device", default="auto")
+        each.add_argument("--out", type=Path)
+    args = parser.parse_args()
+    study = Study.begin(args)
+    if args.command == "judge":
+        Judge(args, study).run()
+    else:
+        table5(args, study)
+
+
+if __name__ == "__main__":
+    main()

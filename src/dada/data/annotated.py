@@ -1,0 +1,320 @@
+"""Folders of images with boxes or masks: which form they have, and reading them.
+
+    images/ masks/ [boxes.json]         masks of classes; or of objects, with boxes in COCO's form
+    images/ annotations.json            COCO
+    images/ labels/                     YOLO
+    JPEGImages/ Annotations/            Pascal VOC, divided by ImageSets/Main
+
+Each may also lie in train/, val/ and test/; of YOLO's, these may lie in images/ and labels/.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dada.data.annotations import (
+    IGNORED,
+    LARGEST_MAP,
+    Annotation,
+    Complaints,
+    RawAnnotated,
+    presence,
+    read_ids,
+    strata,
+)
+from dada.data.coco import read_coco
+from dada.data.images import IMAGE_EXTENSIONS
+from dada.data.raw import PART_NAMES, RawPart, RawSplit
+from dada.data.voc import read_voc
+from dada.data.walk import files_beside, hidden, subfolders
+from dada.data.yolo import class_names, read_yolo
+from dada.safe_text import printable
+
+BACKGROUND = "background"
+OBJECTS = ("detection", "segmentation")
+COCO_FILES = ("annotations.json", "_annotations.coco.json", "instances.json")
+
+
+@dataclass(frozen=True)
+class _Found:
+    """One part as a reader found it."""
+
+    images: Mapping[str, Annotation]
+    classes: tuple[str, ...]
+
+
+Reader = Callable[[str, Complaints, str], dict[str, _Found]]
+"""(folder, complaints, task) -> the parts in it"""
+
+
+def annotated_form(root: str) -> tuple[str, str] | None:
+    """The form of a folder, and the task it is plainly for; None: it holds class folders."""
+    for place in (root, *_part_folders(root).values()):
+        inside = set(_names(place))
+        if "masks" in inside and "images" in inside:
+            return "masks", "detection" if "boxes.json" in inside else "segmentation"
+        if any(file in inside for file in COCO_FILES):
+            return "coco", "detection"
+        if "Annotations" in inside and "JPEGImages" in inside:
+            return "voc", "detection"
+        if "labels" in inside and "images" in inside:
+            return "yolo", "detection"
+    return None
+
+
+def from_annotated(root: str, task: str | None) -> RawSplit | None:
+    """The folder's data for a task, or the one it is plainly for; None: it is of no such form."""
+    form = annotated_form(root)
+    if form is None:
+        if task in OBJECTS:
+            raise ValueError(
+                f"{root}: no images with masks, COCO, VOC or YOLO annotations here, which "
+                f"{task} needs; docs/data.md shows the forms"
+            )
+        return None
+    wanted = task or form[1]
+    if wanted not in OBJECTS:
+        return None
+    complaints = Complaints()
+    folders = _part_folders(root)
+    read = READERS[form[0]]
+    if "train" in folders:
+        found = {p: read(folder, complaints, wanted)["train"] for p, folder in folders.items()}
+    else:
+        found = read(root, complaints, wanted)
+    return _split(root, found, wanted, complaints)
+
+
+def _split(root: str, found: Mapping[str, _Found], task: str, complaints: Complaints) -> RawSplit:
+    classes = found["train"].classes
+    parts: dict[str, RawPart] = {}
+    for name, part in found.items():
+        unknown = sorted(set(part.classes) - set(classes))
+        if unknown:
+            raise ValueError(
+                f"{root}: the {name} class {printable(unknown[0])!r} is not among the training ones"
+            )
+        number = [classes.index(own) for own in part.classes]
+        annotations = tuple(_renumbered(each, number) for each in part.images.values())
+        for path, annotation in zip(part.images, annotations, strict=True):
+            if not annotation.labels and annotation.mask is None:
+                complaints.add("images show no object and were kept", path)
+        with_objects = [each.objects is not None or not each.labels for each in annotations]
+        if task == "segmentation" and not all(
+            each.mask is not None or masks
+            for each, masks in zip(annotations, with_objects, strict=True)
+        ):
+            raise ValueError(f"{root}: boxes only; segmentation needs masks or outlines of objects")
+        parts[name] = RawAnnotated(
+            paths=tuple(part.images),
+            labels_N=strata(presence(annotations, len(classes))),
+            root=root,
+            annotations=annotations,
+            task=task,
+            has_objects=task == "detection" and all(with_objects),
+        )
+    if task == "segmentation" and any(a.objects for a in found["train"].images.values()):
+        classes = (BACKGROUND, *classes)
+    return RawSplit(
+        parts=parts,
+        name=Path(root).resolve().name,
+        where=root,
+        classes=classes,
+        notes=complaints.notes(),
+        task=task,
+    )
+
+
+def _renumbered(annotation: Annotation, number: list[int]) -> Annotation:
+    if number == list(range(len(number))):
+        return annotation
+    return replace(annotation, labels=[number[label] for label in annotation.labels])
+
+
+def _read_coco(root: str, complaints: Complaints, task: str) -> dict[str, _Found]:
+    name = next((name for name in COCO_FILES if name in _names(root)), None)
+    if name is None:
+        raise ValueError(f"{root}: no {COCO_FILES[0]} here")
+    images = os.path.join(root, "images")
+    found = read_coco(
+        os.path.join(root, name), images if os.path.isdir(images) else root, complaints
+    )
+    return {"train": _Found(*found)}
+
+
+def _read_voc(root: str, complaints: Complaints, task: str) -> dict[str, _Found]:
+    images = _images(os.path.join(root, "JPEGImages"))
+    found, classes = read_voc(os.path.join(root, "Annotations"), images, complaints)
+    by_stem = {Path(path).stem: path for path in found}
+    listed = {
+        part: _stems(os.path.join(root, "ImageSets", "Main", f"{part}.txt"))
+        for part in ("train", "val", "test")
+    }
+    if not listed["train"]:
+        return {"train": _Found(found, classes)}
+    parts = {}
+    for part, stems in listed.items():
+        for stem in stems:
+            if stem not in by_stem:
+                complaints.add(f"names in {part}.txt have no image and were left out", stem)
+        own = {by_stem[stem]: found[by_stem[stem]] for stem in stems if stem in by_stem}
+        if own:
+            parts[part] = _Found(own, classes)
+    return parts
+
+
+def _stems(file: str) -> list[str]:
+    if not os.path.isfile(file):
+        return []
+    with open(file, encoding="utf-8", errors="replace") as stream:
+        return list(dict.fromkeys(line.split()[0] for line in stream if line.split()))
+
+
+def _read_yolo(root: str, complaints: Complaints, task: str) -> dict[str, _Found]:
+    images, labels = os.path.join(root, "images"), os.path.join(root, "labels")
+    folders = {
+        PART_NAMES[name.lower()]: (os.path.join(images, name), os.path.join(labels, name))
+        for name in _names(images)
+        if name.lower() in PART_NAMES
+    } or {"train": (images, labels)}
+    read = {p: read_yolo(texts, _images(own), complaints) for p, (own, texts) in folders.items()}
+    most = max(count for _, count in read.values())
+    above = os.path.dirname(os.path.abspath(root))
+    names = class_names((root, labels, *(f[1] for f in folders.values()), above), most)
+    return {part: _Found(found, names) for part, (found, _) in read.items()}
+
+
+def _read_masks(root: str, complaints: Complaints, task: str) -> dict[str, _Found]:
+    images, masks = os.path.join(root, "images"), os.path.join(root, "masks")
+    by_stem = {Path(path).stem: path for path in _images(masks)}
+    pairs = {}
+    for path in _images(images):
+        if Path(path).stem not in by_stem:
+            complaints.add("images have no mask and were left out", path)
+        else:
+            pairs[path] = by_stem[Path(path).stem]
+    if not pairs:
+        raise ValueError(f"{masks}: no mask here has the name of an image in {images}")
+    boxes = os.path.join(root, "boxes.json")
+    if os.path.isfile(boxes):
+        found, classes = read_coco(boxes, images, complaints, masks=False)
+        return {"train": _Found(_with_objects(found, pairs, complaints), classes)}
+    if task == "detection":
+        return {"train": _Found(_of_objects(pairs), ("object",))}
+    return {"train": _of_classes(root, pairs, complaints)}
+
+
+def _with_objects(
+    found: Mapping[str, Annotation], pairs: Mapping[str, str], complaints: Complaints
+) -> dict[str, Annotation]:
+    """The n-th box of an image is the object whose pixels hold n in its mask."""
+    made = {}
+    for path, annotation in found.items():
+        if path not in pairs:
+            complaints.add("images have no mask and were left out", path)
+            continue
+        reader = partial(_object_ids, path=pairs[path], most=len(annotation.labels))
+        made[path] = replace(annotation, objects=reader)
+    return made
+
+
+def _object_ids(size: tuple[int, int], path: str, most: int) -> NDArray[np.int32]:
+    ids = read_ids(path)
+    if ids.shape != size:
+        raise ValueError(f"{path}: a mask of another size than its image, {size[1]}x{size[0]}")
+    return np.where(ids <= most, ids, 0).astype(np.int32)
+
+
+def _of_objects(pairs: Mapping[str, str]) -> dict[str, Annotation]:
+    """Every number in a mask but 0 is an object, all of one class."""
+    made = {}
+    for path, mask in pairs.items():
+        ids = read_ids(mask)
+        numbers = [n for n in np.unique(ids).tolist() if n > 0][:LARGEST_MAP]
+        boxes = []
+        for number in numbers:
+            y, x = np.nonzero(ids == number)
+            corners = (x.min(), y.min(), x.max() + 1, y.max() + 1)
+            boxes.append(tuple(map(float, corners)))
+        made[path] = Annotation(
+            boxes=boxes,  # type: ignore[arg-type]
+            labels=[0] * len(numbers),
+            objects=partial(_numbered, path=mask, numbers=numbers),
+        )
+    return made
+
+
+def _numbered(size: tuple[int, int], path: str, numbers: list[int]) -> NDArray[np.int32]:
+    ids = _object_ids(size, path, 2**31 - 1)
+    table = np.zeros(int(ids.max()) + 1, np.int32)
+    table[numbers] = np.arange(1, len(numbers) + 1)
+    return table[ids]
+
+
+def _of_classes(root: str, pairs: Mapping[str, str], complaints: Complaints) -> _Found:
+    values = {path: np.unique(read_ids(mask)) for path, mask in pairs.items()}
+    every = sorted({int(value) for each in values.values() for value in each})
+    black_and_white = every == [0, IGNORED]
+    known = [value for value in every if value != IGNORED]
+    if black_and_white:
+        complaints.add(
+            "masks are black and white: 255 was taken for class 1", f"{len(pairs)} masks"
+        )
+        known = [0, 1]
+    if not known or known[0] < 0 or known[-1] >= IGNORED:
+        raise ValueError(
+            f"{root}: masks of classes hold 0..254, but these {every[:1]}..{every[-1:]}"
+        )
+    count = max(2, known[-1] + 1)
+    names = class_names((root,), count)
+
+    def classes_of(path: str) -> NDArray[np.uint8]:
+        ids = read_ids(path)
+        return (np.where(ids == IGNORED, 1, ids) if black_and_white else ids).astype(np.uint8)
+
+    made = {}
+    for path, mask in pairs.items():
+        own = [int(v) for v in values[path] if v != IGNORED]
+        labels = sorted({*own, *([1] if black_and_white and IGNORED in values[path] else [])})
+        made[path] = Annotation(labels=labels, mask=partial(classes_of, mask))
+    return _Found(made, names)
+
+
+READERS: dict[str, Reader] = {
+    "coco": _read_coco,
+    "voc": _read_voc,
+    "yolo": _read_yolo,
+    "masks": _read_masks,
+}
+
+
+def _part_folders(root: str) -> dict[str, str]:
+    found = {}
+    for folder in subfolders(root):
+        part = PART_NAMES.get(os.path.basename(folder).lower())
+        if part is not None:
+            found[part] = folder
+    return found
+
+
+def _names(folder: str) -> list[str]:
+    return sorted(os.listdir(folder)) if os.path.isdir(folder) else []
+
+
+def _images(folder: str) -> list[str]:
+    found = [
+        path
+        for path in files_beside(folder)
+        if os.path.splitext(path)[1].lower() in IMAGE_EXTENSIONS
+        and not hidden(os.path.basename(path))
+    ]
+    if not found:
+        raise ValueError(f"{folder}: no image files here")
+    return sorted(found)

@@ -1,0 +1,293 @@
+"""Images with boxes, masks of objects, or a mask of classes: as files hold them, and as tensors.
+
+Legend: N images, M objects of an image, C classes, H height, W width.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from dada.data.images import Preprocessing, file_info, opened
+from dada.data.parts import Part, pool
+from dada.data.raw import RawFiles
+from dada.policy.moving import LEAST_SIDE, LEAST_VISIBLE, NO_BOX, extents, pixels_of
+from dada.safe_text import printable
+
+IGNORED = 255  # a pixel of no class, in a mask of classes
+LARGEST_MAP = 2**15 - 1  # objects of an image that a map in 16 bits can tell apart
+SHOWN = 3
+FEW_IMAGES = 4
+
+Size = tuple[int, int]
+"""(H, W)"""
+Map = NDArray[np.int32]
+
+
+class Complaints:
+    """What was wrong with annotations that could be mended or left out: counted, and named."""
+
+    def __init__(self) -> None:
+        self.places: dict[str, list[str]] = {}
+
+    def add(self, what: str, where: str) -> None:
+        self.places.setdefault(what, []).append(where)
+
+    def notes(self) -> list[str]:
+        found = []
+        for what, places in self.places.items():
+            named = ", ".join(printable(place, 60) for place in dict.fromkeys(places[:SHOWN]))
+            more = ", ..." if len(places) > SHOWN else ""
+            found.append(f"{len(places):,} {what}: {named}{more}")
+        return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class Annotation:
+    """What one image shows. Boxes are x0, y0, x1, y1 in its pixels; labels begin with 0."""
+
+    boxes: Sequence[tuple[float, float, float, float]] = ()
+    labels: Sequence[int] = ()
+    objects: Callable[[Size], Map] | None = None
+    """A map of the image's size in which the pixels of the m-th object hold m + 1."""
+    mask: Callable[[], NDArray[np.uint8]] | None = None
+    """A map of class numbers."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RawAnnotated(RawFiles):
+    """Image files with an annotation each."""
+
+    annotations: tuple[Annotation, ...]
+    task: str
+    has_objects: bool = False  # whether all have masks of their objects
+
+    def convert(self, preprocessing: Preprocessing, labels_N: Tensor, in_memory: bool) -> Part:
+        part = super().convert(preprocessing, labels_N, in_memory)
+        chosen = [(self.paths[i], self.annotations[i]) for i in self._good()]
+        make = Targets(task=self.task, preprocessing=preprocessing, has_objects=self.has_objects)
+
+        def made(item: tuple[str, Annotation]) -> tuple[NDArray[Any], ...]:
+            path, annotation = item
+            return make.of(annotation, file_info(path).size)
+
+        targets = make.together(list(pool().map(made, chosen)))
+        return replace(part, targets=targets)  # type: ignore[type-var]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RawMultilabel(RawFiles):
+    """Image files with a row of 0 and 1 each."""
+
+    labels_NC: Tensor
+
+    def convert(self, preprocessing: Preprocessing, labels_N: Tensor, in_memory: bool) -> Part:
+        part = super().convert(preprocessing, labels_N, in_memory)
+        return replace(part, targets=(self.labels_NC[self._good()],))  # type: ignore[type-var]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Targets:
+    """Annotations as the tensors of a task, after their images became pixels of one shape."""
+
+    task: str
+    preprocessing: Preprocessing
+    has_objects: bool
+
+    def of(self, annotation: Annotation, size: Size) -> tuple[NDArray[Any], ...]:
+        """Of an image that has this size in its file."""
+        if self.task == "segmentation":
+            return (self._mask(annotation, size),)
+        boxes_M5 = self._boxes(annotation, size)
+        if not self.has_objects:
+            return (boxes_M5[boxes_M5[:, 4] >= 0],)
+        ids = annotation.objects(size) if annotation.objects is not None else np.zeros(size)
+        return self._objects(boxes_M5, self._shown(ids.astype(np.int32), size))
+
+    def together(self, rows: Sequence[tuple[NDArray[Any], ...]]) -> tuple[Tensor, ...]:
+        if self.task == "segmentation":
+            return (torch.from_numpy(np.stack([mask for (mask,) in rows])),)
+        most = max([1, *(len(row[0]) for row in rows)])
+        boxes_NM5 = np.full((len(rows), most, 5), [0, 0, 0, 0, NO_BOX], np.float32)
+        for boxes_M5, row in zip(boxes_NM5, rows, strict=True):
+            boxes_M5[: len(row[0])] = row[0]
+        held = [torch.from_numpy(boxes_NM5)]
+        if self.has_objects:
+            maps_NHW = np.stack([row[1] for row in rows])
+            # Bytes, where they can tell all objects apart, move in half the time.
+            held.append(torch.from_numpy(maps_NHW.astype(np.uint8 if most < 256 else np.int16)))
+        return tuple(held)
+
+    def _geometry(self, size: Size) -> tuple[float, float, float]:
+        """The scale, and the corner of the crop in the file's pixels: as `Preprocessing.pixels`."""
+        height, width = self.preprocessing.size
+        scale = max(height / size[0], width / size[1]) / self.preprocessing.margin
+        return scale, (size[1] - width / scale) / 2, (size[0] - height / scale) / 2
+
+    def _shown(self, ids: Map, size: Size) -> Map:
+        """The part of a map that the image's pixels show, every one by its nearest."""
+        height, width = self.preprocessing.size
+        scale, left, top = self._geometry(size)
+        x = (left + (np.arange(width) + 0.5) / scale).astype(int).clip(0, size[1] - 1)
+        y = (top + (np.arange(height) + 0.5) / scale).astype(int).clip(0, size[0] - 1)
+        shown: Map = ids[y[:, None], x]
+        return shown
+
+    def _mask(self, annotation: Annotation, size: Size) -> NDArray[np.uint8]:
+        if annotation.mask is not None:
+            classes = annotation.mask()
+            if classes.shape != size:
+                raise ValueError(
+                    f"a mask of {classes.shape[1]}x{classes.shape[0]} pixels belongs to an image "
+                    f"of {size[1]}x{size[0]}"
+                )
+            return self._shown(classes.astype(np.int32), size).astype(np.uint8)
+        assert annotation.objects is not None
+        ids = self._shown(annotation.objects(size), size)
+        # Class 0 is the background.
+        table = np.array([0, *(label + 1 for label in annotation.labels)], np.uint8)
+        classes_HW: NDArray[np.uint8] = table[ids]
+        return classes_HW
+
+    def _boxes(self, annotation: Annotation, size: Size) -> NDArray[np.float32]:
+        """All of them, clipped; those of which too little is left have no class."""
+        height, width = self.preprocessing.size
+        scale, left, top = self._geometry(size)
+        rows = []
+        for (x0, y0, x1, y1), label in zip(annotation.boxes, annotation.labels, strict=True):
+            whole = np.array([x0 - left, y0 - top, x1 - left, y1 - top]) * scale
+            part = whole.clip(0, [width, height, width, height])
+            sides = part[2:] - part[:2]
+            visible = sides.prod() / max(1e-9, (whole[2:] - whole[:2]).prod())
+            kept = visible >= LEAST_VISIBLE and sides.min() >= LEAST_SIDE
+            rows.append([*part, label if kept else NO_BOX])
+        return np.array(rows, np.float32).reshape(-1, 5)
+
+    def _objects(
+        self, boxes_M5: NDArray[np.float32], ids: Map
+    ) -> tuple[NDArray[np.float32], NDArray[np.int16]]:
+        """Boxes around the pixels of each, and the map renumbered without those that are gone."""
+        most = len(boxes_M5)
+        map_1HW = torch.from_numpy(ids).unsqueeze(0)
+        count_M = pixels_of(map_1HW, most)[0].numpy()
+        around_M4 = extents(map_1HW, most)[0].numpy()
+        boxes_M5[count_M > 0, :4] = around_M4[count_M > 0]
+        kept_M = (boxes_M5[:, 4] >= 0) & (count_M > 0)
+        number = np.concatenate([[0], np.where(kept_M, kept_M.cumsum(), 0)])
+        return boxes_M5[kept_M], number[ids].astype(np.int16)
+
+
+def label_rows(rows_NC: NDArray[Any], where: str) -> Tensor:
+    """A number 0 or 1 for every image and class, as bytes."""
+    if rows_NC.ndim != 2 or rows_NC.shape[1] < 2 or not np.isin(rows_NC, (0, 1)).all():
+        raise ValueError(f"{where}: several labels must be rows of 0 and 1, one for each class")
+    return torch.from_numpy(rows_NC.astype(np.uint8))
+
+
+def strata(present_NC: NDArray[np.bool_]) -> Tensor:
+    """For every image the rarest class in it, so that dividing by it gives both sides all classes.
+
+    An image without any, or whose class hardly any other has, counts as one of the largest group.
+    """
+    count_C = present_NC.sum(0)
+    rarest_N = np.where(present_NC, count_C, np.inf).argmin(1)
+    images_C = np.bincount(rarest_N[present_NC.any(1)], minlength=len(count_C))
+    few_N = ~present_NC.any(1) | (images_C[rarest_N] < FEW_IMAGES)
+    label_N = np.where(few_N, images_C.argmax(), rarest_N)
+    return torch.from_numpy(label_N.astype(np.int64))
+
+
+def presence(annotations: Sequence[Annotation], num_classes: int) -> NDArray[np.bool_]:
+    present_NC = np.zeros((len(annotations), num_classes), bool)
+    for row, annotation in zip(present_NC, annotations, strict=True):
+        row[list(annotation.labels)] = True
+    return present_NC
+
+
+def clean_boxes(
+    boxes: Sequence[Sequence[float]],
+    labels: Sequence[int],
+    size: Size | None,
+    where: str,
+    complaints: Complaints,
+) -> list[tuple[tuple[float, float, float, float], int, int]]:
+    """(box, label, its place in the file) of those that can be kept, each clipped to the image."""
+    kept = []
+    for place, (box, label) in enumerate(zip(boxes, labels, strict=True)):
+        numbers = tuple(box)
+        if len(numbers) != 4 or not all(
+            isinstance(n, int | float) and math.isfinite(n) for n in numbers
+        ):
+            complaints.add("boxes are not four numbers and were left out", where)
+            continue
+        x0, y0, x1, y1 = map(float, numbers)
+        if size is not None:
+            height, width = size
+            inside = (max(x0, 0.0), max(y0, 0.0), min(x1, float(width)), min(y1, float(height)))
+            if x1 > x0 and y1 > y0 and (inside[2] <= inside[0] or inside[3] <= inside[1]):
+                complaints.add("boxes lie outside their image and were left out", where)
+                continue
+            if max(abs(a - b) for a, b in zip(inside, (x0, y0, x1, y1), strict=True)) > 1:
+                complaints.add("boxes reach beyond their image and were clipped", where)
+            x0, y0, x1, y1 = inside
+        if x1 <= x0 or y1 <= y0:
+            complaints.add("boxes have no size and were left out", where)
+            continue
+        kept.append(((x0, y0, x1, y1), label, place))
+    return kept
+
+
+def read_ids(path: str) -> Map:
+    """A mask file as whole numbers; ValueError where it is a picture."""
+    with opened(path) as image:
+        if image.mode not in ("1", "L", "P", "I", "I;16", "I;16B", "I;16L"):
+            raise ValueError(
+                f"{path}: a mask must hold one whole number for each pixel, but this is "
+                f"{image.mode}; save it as 8 or 16 bit grey"
+            )
+        return np.asarray(image).astype(np.int32)
+
+
+def image_size_of(path: str) -> Size | None:
+    """None for a file that cannot be read, which is said later with all others."""
+    try:
+        return file_info(path).size
+    except ValueError:
+        return None
+
+
+def polygons_to_map(size: Size, shapes: Mapping[int, Sequence[Sequence[float]]]) -> Map:
+    """Object number -> its polygons as x, y, x, y, ...; later ones cover earlier ones."""
+    ids = np.zeros(size, np.int32)
+    for number, polygons in shapes.items():
+        for points in polygons:
+            _fill(ids, np.asarray(points, np.float64).reshape(-1, 2), number)
+    return ids
+
+
+def _fill(ids: Map, points_P2: NDArray[np.float64], number: int) -> None:
+    """Every pixel whose centre lies inside; Pillow's polygons take those on the edge as well."""
+    height, width = ids.shape
+    (x0, y0), (x1, y1) = points_P2.T, np.roll(points_P2, -1, axis=0).T
+    for row in range(max(0, int(y0.min())), min(height, int(np.ceil(y0.max())))):
+        crosses = (y0 <= row + 0.5) != (y1 <= row + 0.5)
+        share = (row + 0.5 - y0[crosses]) / (y1[crosses] - y0[crosses])
+        at = np.sort(x0[crosses] + share * (x1[crosses] - x0[crosses]))
+        edges = np.ceil(at - 0.5).clip(0, width).astype(int)
+        for start, end in zip(edges[::2], edges[1::2], strict=True):
+            ids[row, start:end] = number
+
+
+def under(root: str, name: str) -> str | None:
+    """The file of that name below a folder; None where the name leads elsewhere."""
+    path = os.path.normpath(os.path.join(root, name.replace("\\", "/")))
+    inside = os.path.normpath(root) + os.sep
+    return path if path.startswith(inside) else None

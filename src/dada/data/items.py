@@ -1,0 +1,279 @@
+"""Python data with boxes, masks or several labels for an image: datasets, lists and arrays.
+
+(image, dict(boxes, labels[, masks])) is detection, as torchvision's detectors take it: boxes are
+x0, y0, x1, y1, labels begin with 1. (image, mask) is segmentation, (image, row of 0 and 1) several
+labels.
+
+Legend: N images, M objects of an image, C classes, H height, W width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor
+
+from dada.data.annotations import (
+    IGNORED,
+    Annotation,
+    Complaints,
+    Targets,
+    clean_boxes,
+    label_rows,
+    presence,
+    strata,
+)
+from dada.data.bad_files import errors_of_item
+from dada.data.images import ImageInfo, Preprocessing, from_item, image_info
+from dada.data.parts import Part, TensorPart
+from dada.data.raw import RawPart, RawSplit
+from dada.data.split import IN_MEMORY_LIMIT
+
+MULTILABEL, SEGMENTATION, DETECTION = "multilabel", "segmentation", "detection"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RawItems:
+    """Images that were read, each with what it shows."""
+
+    images: tuple[Image.Image, ...]
+    labels_N: Tensor
+    task: str
+    annotations: tuple[Annotation, ...] = ()
+    labels_NC: Tensor | None = None  # of several labels
+    has_objects: bool = False
+    where: str
+    prepared: bool = False
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def inspect(self, generator: torch.Generator) -> list[ImageInfo]:
+        return [image_info(image) for image in self.images]
+
+    def convert(self, preprocessing: Preprocessing, labels_N: Tensor, in_memory: bool) -> Part:
+        images_NCHW = np.stack([preprocessing.pixels(image) for image in self.images])
+        if self.labels_NC is not None:
+            targets: tuple[Tensor, ...] = (self.labels_NC,)
+        else:
+            make = Targets(
+                task=self.task, preprocessing=preprocessing, has_objects=self.has_objects
+            )
+            sizes = [(image.height, image.width) for image in self.images]
+            pairs = zip(self.annotations, sizes, strict=True)
+            targets = make.together([make.of(each, size) for each, size in pairs])
+        return TensorPart(torch.from_numpy(images_NCHW), labels_N, targets=targets)
+
+    def name(self, position: int) -> str:
+        return f"{self.where}[{position}]"
+
+
+def task_of_item(target: Any, image: Any) -> str | None:
+    """What the first item's target is plainly for; None: a single label."""
+    if isinstance(target, Mapping):
+        return DETECTION if {"boxes", "labels"} <= set(target) else None
+    if isinstance(target, Image.Image):
+        return SEGMENTATION
+    if isinstance(target, Tensor | np.ndarray):
+        shape = tuple(np.squeeze(np.asarray(target)).shape)
+        if len(shape) == 2:
+            return SEGMENTATION
+        return MULTILABEL if len(shape) == 1 and shape[0] > 1 else None
+    return None
+
+
+def from_items(source: Any, task: str | None) -> RawSplit | None:
+    """A dataset or list of (image, target), or a pair of as many images as targets."""
+    pair = isinstance(source, tuple) and len(source) == 2 and len(source[0]) == len(source[1])
+    items: Any = list(zip(*source, strict=True)) if pair else source
+    where = "arrays" if pair else type(source).__name__
+    try:
+        image, target = items[0]
+    except Exception:
+        return None  # whatever it is, the reader of single labels says what is wrong with it
+    found = task_of_item(target, image)
+    if found is None or task == "classification":
+        return None
+    if task is None and found == MULTILABEL and _single(items, pair, source):
+        return None  # rows with a single 1 may be meant as one label each: that has to be said
+    complaints = Complaints()
+    images, targets = _read(items, where)
+    names = getattr(source, "classes", None)
+    part, classes = _PARTS[found](images, targets, names, where, complaints)
+    return RawSplit(
+        parts={"train": part}, name=where, classes=classes, notes=complaints.notes(), task=found
+    )
+
+
+def _single(items: Any, pair: bool, source: Any) -> bool:
+    if not pair:
+        return False
+    rows = np.asarray(source[1])
+    return bool((rows.sum(1) == 1).all()) or not np.isin(rows, (0, 1)).all()
+
+
+def _read(items: Any, where: str) -> tuple[list[Image.Image], list[Any]]:
+    images, targets, held = [], [], 0
+    for position in range(len(items)):
+        name = f"{where}[{position}]"
+        with errors_of_item(name):
+            image, target = items[position]
+        images.append(from_item(image, name))
+        targets.append(target)
+        held += images[-1].width * images[-1].height * len(images[-1].getbands())
+        if held > IN_MEMORY_LIMIT:
+            raise ValueError(f"{where}: more than 2 GB of images; keep them in files")
+    return images, targets
+
+
+def _names(given: Any, count: int) -> tuple[str, ...]:
+    named = isinstance(given, Sequence) and not isinstance(given, str)
+    if named and len(given) == count + 1:  # with the background
+        return tuple(map(str, given[1:]))
+    return (
+        tuple(map(str, given)) if named and len(given) >= count else tuple(map(str, range(count)))
+    )
+
+
+def _detection(
+    images: Sequence[Image.Image],
+    targets: Sequence[Any],
+    names: Any,
+    where: str,
+    complaints: Complaints,
+) -> tuple[RawPart, tuple[str, ...]]:
+    labels = [[int(label) for label in _array(target, "labels", where)] for target in targets]
+    every = {label for each in labels for label in each}
+    if not every:
+        raise ValueError(f"{where}: no image has a box")
+    first = 0 if 0 in every else 1
+    if not first:
+        complaints.add("data set whose labels begin with 0, taken for the first class", where)
+    if min(every) < 0:
+        raise ValueError(f"{where}: labels of boxes must begin with 1, but one is {min(every)}")
+    annotations = []
+    for i, (image, target, own) in enumerate(zip(images, targets, labels, strict=True)):
+        boxes = _array(target, "boxes", where).reshape(-1, 4).tolist()
+        if len(boxes) != len(own):
+            raise ValueError(f"{where}[{i}]: {len(boxes)} boxes, but {len(own)} labels")
+        numbers = [label - first for label in own]
+        size = (image.height, image.width)
+        kept = clean_boxes(boxes, numbers, size, f"{where}[{i}]", complaints)
+        masks = _array(target, "masks", where) if "masks" in target else None
+        places = [place for _, _, place in kept]
+        annotations.append(
+            Annotation(
+                boxes=[box for box, _, _ in kept],
+                labels=[label for _, label, _ in kept],
+                objects=None if masks is None else _Masks(masks, places, f"{where}[{i}]"),
+            )
+        )
+    classes = _names(names, max(every) - first + 1)
+    part = RawItems(
+        images=tuple(images),
+        labels_N=strata(presence(annotations, len(classes))),
+        task=DETECTION,
+        annotations=tuple(annotations),
+        has_objects=all(each.objects is not None for each in annotations),
+        where=where,
+    )
+    return part, classes
+
+
+@dataclass(frozen=True)
+class _Masks:
+    """Masks of objects, one on top of the other, as a map of numbers."""
+
+    masks_MHW: NDArray[Any]
+    places: list[int]
+    where: str
+
+    def __call__(self, size: tuple[int, int]) -> NDArray[np.int32]:
+        ids = np.zeros(size, np.int32)
+        if self.places and self.masks_MHW.shape[1:] != size:
+            raise ValueError(f"{self.where}: masks of {self.masks_MHW.shape[1:]}, image of {size}")
+        for number, place in enumerate(self.places, 1):
+            ids[self.masks_MHW[place] > 0] = number
+        return ids
+
+
+def _segmentation(
+    images: Sequence[Image.Image],
+    targets: Sequence[Any],
+    names: Any,
+    where: str,
+    complaints: Complaints,
+) -> tuple[RawPart, tuple[str, ...]]:
+    masks = [np.squeeze(np.asarray(target)) for target in targets]
+    every = {int(value) for mask in masks for value in np.unique(mask)}
+    known = every - {IGNORED}
+    if any(mask.dtype.kind not in "iub" for mask in masks) or not known or min(known) < 0:
+        raise ValueError(f"{where}: masks must hold whole numbers 0..254, or 255 for no class")
+    count = max(2, max(known) + 1)
+    named = isinstance(names, Sequence) and not isinstance(names, str) and len(names) >= count
+    classes = tuple(map(str, names if named else range(count)))
+    if max(known) >= IGNORED:
+        raise ValueError(f"{where}: masks must hold 0..254, or 255 for no class; got {max(known)}")
+    annotations = tuple(
+        Annotation(
+            labels=sorted({int(v) for v in np.unique(mask)} - {IGNORED}),
+            mask=_Held(mask.astype(np.uint8)),
+        )
+        for mask in masks
+    )
+    part = RawItems(
+        images=tuple(images),
+        labels_N=strata(presence(annotations, len(classes))),
+        task=SEGMENTATION,
+        annotations=annotations,
+        where=where,
+    )
+    return part, classes
+
+
+@dataclass(frozen=True)
+class _Held:
+    mask_HW: NDArray[np.uint8]
+
+    def __call__(self) -> NDArray[np.uint8]:
+        return self.mask_HW
+
+
+def _multilabel(
+    images: Sequence[Image.Image],
+    targets: Sequence[Any],
+    names: Any,
+    where: str,
+    complaints: Complaints,
+) -> tuple[RawPart, tuple[str, ...]]:
+    try:
+        rows_NC = np.stack([np.asarray(target) for target in targets])
+    except ValueError:
+        raise ValueError(f"{where}: rows of labels differ in length") from None
+    labels_NC = label_rows(rows_NC, where)
+    count = labels_NC.shape[1]
+    named = isinstance(names, Sequence) and not isinstance(names, str) and len(names) == count
+    part = RawItems(
+        images=tuple(images),
+        labels_N=strata(labels_NC.numpy() > 0),
+        task=MULTILABEL,
+        labels_NC=labels_NC,
+        where=where,
+    )
+    return part, tuple(map(str, names if named else range(count)))
+
+
+_PARTS = {DETECTION: _detection, SEGMENTATION: _segmentation, MULTILABEL: _multilabel}
+
+
+def _array(target: Any, name: str, where: str) -> NDArray[Any]:
+    if not isinstance(target, Mapping) or not isinstance(target.get(name), Tensor | Iterable):
+        raise ValueError(f"{where}: every target must be a dict with boxes and labels")
+    value = target[name]
+    return value.detach().cpu().numpy() if isinstance(value, Tensor) else np.asarray(value)

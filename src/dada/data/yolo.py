@@ -1,0 +1,113 @@
+"""YOLO's text files: a line `class x y width height` for every box, in fractions of the image."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from functools import partial
+
+from dada.data.annotations import (
+    Annotation,
+    Complaints,
+    clean_boxes,
+    image_size_of,
+    polygons_to_map,
+)
+from dada.safe_text import printable
+
+NAME_FILES = ("classes.txt", "obj.names", "names.txt")
+YAML_FILES = ("data.yaml", "dataset.yaml", "data.yml")
+
+
+def read_yolo(
+    folder: str, images: Sequence[str], complaints: Complaints
+) -> tuple[dict[str, Annotation], int]:
+    """What the text files say of these images, and how many classes they name.
+
+    An image without a file shows nothing: that is how they are written. A line of more than five
+    numbers is an outline: its box is the one around it.
+    """
+    made: dict[str, Annotation] = {}
+    most = 0
+    for path in images:
+        size = image_size_of(path)
+        if size is None:
+            complaints.add("images cannot be read and were left out", path)
+            continue
+        height, width = size
+        boxes, labels, outlines = [], [], []
+        for number, points in _lines(folder, path, complaints):
+            pixels = [p * (width if i % 2 == 0 else height) for i, p in enumerate(points)]
+            if len(points) == 4:
+                x, y, w, h = pixels
+                boxes.append([x - w / 2, y - h / 2, x + w / 2, y + h / 2])
+            else:
+                xs, ys = pixels[::2], pixels[1::2]
+                boxes.append([min(xs), min(ys), max(xs), max(ys)])
+            labels.append(number)
+            outlines.append(pixels if len(points) > 4 else None)
+        kept = clean_boxes(boxes, labels, size, path, complaints)
+        shapes = [outlines[place] for _, _, place in kept]
+        drawn = {i: [shape] for i, shape in enumerate(shapes, 1) if shape is not None}
+        outlined = bool(kept) and len(drawn) == len(kept)
+        made[path] = Annotation(
+            boxes=[box for box, _, _ in kept],
+            labels=[label for _, label, _ in kept],
+            objects=partial(polygons_to_map, shapes=drawn) if outlined else None,
+        )
+        most = max([most, *(label + 1 for label in labels)])
+    if not most:
+        raise ValueError(f"{folder}: no box in any file for {len(images)} images")
+    return made, most
+
+
+def _lines(folder: str, image: str, complaints: Complaints) -> list[tuple[int, list[float]]]:
+    stem = os.path.splitext(os.path.basename(image))[0]
+    file = os.path.join(folder, f"{stem}.txt")
+    if not os.path.isfile(file):
+        return []
+    found = []
+    try:
+        with open(file, encoding="utf-8") as stream:
+            lines = stream.read().splitlines()
+    except UnicodeDecodeError:
+        complaints.add("label files are no text and count as empty", file)
+        return []
+    for number, line in enumerate(lines, 1):
+        words = line.split()
+        if not words:
+            continue
+        try:
+            label, points = int(words[0]), [float(word) for word in words[1:]]
+        except ValueError:
+            label, points = -1, []
+        if label < 0 or len(points) < 4 or len(points) % 2:
+            complaints.add("lines are not `class x y width height`, left out", f"{file}:{number}")
+            continue
+        found.append((label, points))
+    return found
+
+
+def class_names(folders: Sequence[str], count: int) -> tuple[str, ...]:
+    """Names for the classes, from the files that such data usually comes with; else numbers."""
+    names: list[str] = []
+    for folder in folders:
+        for file in (os.path.join(folder, name) for name in (*NAME_FILES, *YAML_FILES)):
+            if not names and os.path.isfile(file):
+                with open(file, encoding="utf-8", errors="replace") as stream:
+                    text = stream.read()
+                names = _from_yaml(text) if file.endswith(("yaml", "yml")) else text.splitlines()
+    names = [printable(name.strip()) for name in names if name.strip()]
+    if len(names) < count or len(set(names)) < len(names):
+        return tuple(map(str, range(count)))
+    return tuple(names)
+
+
+def _from_yaml(text: str) -> list[str]:
+    """`names: [a, b]`, or a name a line below it (`- a`, `0: a`): all that such files hold."""
+    if (inline := re.search(r"^names:\s*\[(.*?)\]", text, re.M | re.S)) is not None:
+        return [word.strip().strip("'\"") for word in inline[1].split(",")]
+    block = re.search(r"^names:[ \t]*\n((?:[ \t]*(?:-|\d+:)[^\n]*\n?)+)", text, re.M)
+    lines = [] if block is None else block[1].splitlines()
+    return [re.sub(r"^\s*(?:-|\d+:)\s*", "", line).strip().strip("'\"") for line in lines]

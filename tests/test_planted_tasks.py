@@ -1,0 +1,105 @@
+"""Scenes in which the answer is known: does a search for segmentation or detection find it?
+
+Either the validation scenes were changed by an operation and the training scenes were not, so that
+learning under this operation helps; or the kinds of objects are told apart by what an operation
+destroys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import dada
+from dada.config import LOOKAHEAD, ShortTraining
+from dada.ops import PAPER
+from scenes import Boxes, Masks, Scenes
+
+KINDS = {"segmentation": Masks, "detection": Boxes}
+Halves = tuple[Scenes, Scenes]
+
+
+def darkened(kind: type[Scenes], count: int, **how: int) -> Halves:
+    train, val = kind(count, 0, **how), kind(count, 1, **how)
+    noise = np.random.default_rng(5)
+    val.scenes = [
+        ((pixels * noise.uniform(0.15, 0.6)).astype(np.uint8), *rest)
+        for pixels, *rest in val.scenes
+    ]
+    return train, val
+
+
+def rotated(kind: type[Scenes], count: int, **how: int) -> Halves:
+    """Bars are lying or upright; the validation scenes are turned by 15 to 30 degrees."""
+    train, val = kind(count, 0, **how), kind(count, 1, **how)
+    noise = np.random.default_rng(5)
+    turned = []
+    for pixels, _, kinds, masks in val.scenes:
+        angle = float(noise.uniform(15, 30) * noise.choice([-1, 1]))
+        shown = [np.array(Image.fromarray(m.astype(np.uint8)).rotate(angle)) > 0 for m in masks]
+        kept = [i for i, mask in enumerate(shown) if mask.sum() > 20]
+        boxes = []
+        for i in kept:
+            y, x = np.nonzero(shown[i])
+            boxes.append((x.min(), y.min(), x.max() + 1, y.max() + 1))
+        pixels = np.array(Image.fromarray(pixels).rotate(angle))
+        if kept:
+            turned.append((pixels, boxes, [kinds[i] for i in kept], [shown[i] for i in kept]))
+    val.scenes = turned
+    return train, val
+
+
+def told_by_colour(kind: type[Scenes], count: int, **how: int) -> Halves:
+    return kind(count, 0, by_colour=True, **how), kind(count, 1, by_colour=True, **how)
+
+
+def scores_of(found: dada.Result) -> dict[str, float]:
+    scores: dict[str, float] = found.policy.provenance["lookahead"]["score"]
+    return dict(sorted(scores.items(), key=lambda item: -item[1]))
+
+
+QUICK = replace(
+    LOOKAHEAD["cpu"],
+    seconds=60.0,  # nominal: far more than it takes
+    most_runs=2,
+    most_policy_runs=0,
+    training=ShortTraining(steps=80, least_epochs=10, largest_batch=16, smallest_batch=8),
+)
+FEW = ("Brightness", "Posterize", "Sharpness", "Cutout")
+
+
+@pytest.mark.parametrize("task", KINDS)
+def test_darkness_is_found_among_few_operations(task: str) -> None:
+    train, val = darkened(KINDS[task], 24, side=24, most=2)
+    found = dada.search(
+        train,
+        val,
+        device="cpu",
+        lookahead=QUICK,
+        exclude=tuple(op.name for op in PAPER if op.name not in FEW),
+    )
+    assert found.policy.provenance["task"] == task and found.history == []
+    assert next(iter(scores_of(found))) == "Brightness", scores_of(found)
+
+
+SLOW: dict[str, tuple[Callable[..., Halves], set[str], set[str]]] = {
+    # scenes, what should be among the best three, what should be among the worst half
+    "darkened": (darkened, {"Brightness"}, {"Invert", "Equalize"}),
+    "rotated": (rotated, {"Rotate"}, {"Invert"}),
+    "told by colour": (told_by_colour, set(), {"Invert", "Solarize"}),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("planted", SLOW)
+@pytest.mark.parametrize("task", KINDS)
+def test_a_search_with_default_settings_finds_it(task: str, planted: str) -> None:
+    make, best, worst = SLOW[planted]
+    found = dada.search(*make(KINDS[task], 80), device="cpu")
+    order = list(scores_of(found))
+    assert best <= set(order[:3]), order
+    assert worst <= set(order[len(order) // 2 :]), order
