@@ -139,6 +139,9 @@ def test_the_log_gives_way_to_the_callers_callbacks(dots, caplog):
     given = dict.fromkeys(("on_start", "on_epoch", "on_note"), lambda *what: None)
     dada.train(dots, **QUICK, **given)
     assert caplog.records == []
+    some = {"on_start": lambda *what: None}  # the others are the log's, and do without it
+    dada.compare(dots, ["none", "uniform"], seeds=1, **QUICK, **some)
+    assert caplog.records
 
 
 def test_reprs_are_short(dots):

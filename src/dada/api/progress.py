@@ -125,8 +125,13 @@ class TrainProgress(EpochProgress):
 class CompareProgress(RunProgress):
     """The trainings that have ended, and how far the others are."""
 
-    done = total = 0
     out: Any = None  # the run directory, where there is one
+
+    def __init__(self, teller: Teller) -> None:
+        super().__init__(teller)
+        self.done = self.total = 0
+        self.running: dict[str, float] = {}  # trainings that have begun -> the share that is done
+        self.heard: tuple[float, float] | None = None  # the first epoch: when, and what was done
 
     def callbacks(self) -> Callbacks:
         return {
@@ -139,8 +144,6 @@ class CompareProgress(RunProgress):
 
     def start(self, split: Split, model: str, total: int) -> None:
         self.total = total
-        self.running: dict[str, float] = {}  # trainings that have begun -> the share that is done
-        self.heard: tuple[float, float] | None = None  # the first epoch: when, and what was done
         self.begin(split, "compare", f"{model}; {total} trainings")
 
     def plan(self, plan: Plan) -> None:
