@@ -506,7 +506,7 @@ def test_without_time_for_two_runs_the_search_is_left_as_it_is(split, tmp_path):
         ),
         (
             {"runs": 3, "policy_runs": 2, "policy_loss": {"a": 1.0, "b": 2.0}, "shape": "a"},
-            "scored the operations in 3 runs and, of 2 policies made of them, took in 2 more: a.",
+            "scored the operations in 3 runs and, of 2 policies, took in 2 more: a.",
         ),
     ],
 )

@@ -50,7 +50,7 @@ def search(study: Study, args: argparse.Namespace, seed: int) -> Policy:
     held = study.found.setdefault("searches", {})
     if str(seed) not in held:
         train = study.whole.train
-        begun = time.perf_counter()
+        begun, ended = time.perf_counter(), list[float]()
         result = dada.search(
             train.batch(torch.arange(len(train))),
             model=MODEL,
@@ -59,13 +59,16 @@ def search(study: Study, args: argparse.Namespace, seed: int) -> Policy:
             seed=seed,
             verify=False,
             on_note=lambda line: None,
+            on_lookahead=lambda done, total: ended.append(time.perf_counter() - begun),
         )
         held[str(seed)] = {
             "seconds": round(time.perf_counter() - begun, 1),
+            "runs_ended_after": [round(each, 1) for each in ended],
             "policy": json.dumps(json.loads(result.policy.to_json())),
         }
         facts = result.policy.provenance
-        print(f"search {seed}: {held[str(seed)]['seconds']} s, {facts['signal']}", flush=True)
+        print(f"search {seed}: {held[str(seed)]['seconds']} s, runs {ended}", flush=True)
+        print(facts["signal"], facts["lookahead"]["shape"], flush=True)
         study.save()
     return Policy.from_json(held[str(seed)]["policy"])
 

@@ -92,11 +92,10 @@ LOOKAHEAD_FINE_TUNING = {
         training=ShortTraining(steps=200, least_epochs=10, largest_batch=64, steps_per_epoch=8),
         reading="calibrated_loss",
         most_policy_runs=8,
-        views=views,
     )
-    for device, settings, seconds, views in (
-        ("cpu", LOOKAHEAD["cpu"], 110.0, 2),
-        ("cuda", LOOKAHEAD["cuda"], 40.0, 4),
+    for device, settings, seconds in (
+        ("cpu", LOOKAHEAD["cpu"], 110.0),
+        ("cuda", LOOKAHEAD["cuda"], 24.0),
     )
 }
 

@@ -21,6 +21,7 @@ from dada.report.plots import (
     sparkline,
 )
 from dada.report.run_directory import RunDirectory, interval, mapping, number, sequence
+from dada.report.signal import signal_word
 from dada.runlog import POLICY
 
 MOST_CLASSES = 24  # bars of single classes; of more, the two ends are shown
@@ -93,11 +94,14 @@ def operations(run: RunDirectory) -> Html | None:
 def _lookahead_words(policy: Policy) -> str:
     """How looking ahead decided, unless verification then chose another policy than it made."""
     provenance = policy.provenance
-    if mapping(provenance.get("verification")).get("chosen", "searched") != "searched":
+    chosen = mapping(provenance.get("verification")).get("chosen", "searched")
+    if chosen != "searched" or signal_word(policy) == "none":
         return ""
     lookahead, words = mapping(provenance.get("lookahead")), ""
     if runs := number(lookahead.get("runs")):
         words += f" Looking ahead {runs:.0f} times then decided how likely each is."
+        if lookahead.get("features"):
+            words += " It read the features of the pretrained network."
         if small := mapping(lookahead.get("stand_in")):
             size = " x ".join(map(str, small.get("image_size") or ["?"]))
             words += f" It did so with the network {small.get('model')} and images of {size}."

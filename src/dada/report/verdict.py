@@ -11,6 +11,7 @@ from dada.report.measured import even_rate, own_name
 from dada.report.plots import IntervalRow, interval_plot, points
 from dada.report.repeat import compare_commands, data_argument, search_command
 from dada.report.run_directory import RunDirectory, interval, mapping, number, sequence
+from dada.report.signal import signal_sentence, signal_word
 from dada.safe_text import shell_word
 
 OFTEN, SELDOM = 1.25, 0.5  # times the mean rate of all operations
@@ -117,15 +118,16 @@ def found(run: RunDirectory) -> Html | None:
     even = even_rate(run)
     shares = sorted(policy.op_probabilities().items(), key=lambda item: -item[1])
     excluded = set(map(str, sequence(run.search_settings.get("exclude"))))
-    lines = []
-    if even is not None:
+    signal = signal_sentence(policy)
+    lines = [] if signal is None else [signal]
+    if even is not None and signal_word(policy) != "none":
         often = [f"{n} ({s:.0%})" for n, s in shares if s > OFTEN * even][:4]
         seldom = [n for n, s in shares[::-1] if s < SELDOM * even and n not in excluded][:4]
         if often:
             lines.append(f"Favoured: {', '.join(often)}.")
         if seldom:
             lines.append(f"Avoided: {', '.join(seldom)}.")
-        if not lines:
+        if not often and not seldom:
             lines.append("No operation is done far more often, or more seldom, than the others.")
     tiles = [("sub-policies", f"{len(policy.subpolicies)}")]
     if run.seconds is not None:

@@ -13,6 +13,7 @@ from rich.table import Table
 
 from dada import Comparison, Policy, Result, Trained
 from dada.report.repeat import compare_commands
+from dada.report.signal import signal_sentence
 from dada.runlog import read_toml
 from dada.safe_text import shell_word
 from dada.terminal.policy_table import bar, policy_content
@@ -46,6 +47,8 @@ def print_result(result: Result, console: Console) -> None:
     verification = policy.provenance.get("verification")
     if "lookahead" in policy.provenance:
         _say(_looked_ahead(policy), console)
+    if (signal := signal_sentence(policy)) is not None:
+        _say(signal, console)
     said = "Not yet compared with the free policies: --verify-budget or dada compare does that."
     if verification is not None:
         verdict = str(verification["verdict"])
@@ -78,10 +81,12 @@ def _looked_ahead(policy: Policy) -> str:
     if (small := seen.get("stand_in")) is not None:
         height, width = small["image_size"]
         words += f" (of {small['model']}, with images shrunk to {width}x{height}, to save time)"
+    if seen.get("features"):
+        words += " (of heads on the features of the pretrained network)"
     if "policy_runs" not in seen:
         return f"{words}."
     return (
-        f"{words} and, of {len(seen['policy_loss'])} policies made of them, took in "
+        f"{words} and, of {len(seen['policy_loss'])} policies, took in "
         f"{seen['policy_runs']} more: {seen['shape']}."
     )
 

@@ -81,7 +81,8 @@ def _look_ahead(job: SearchJob, measured: Measured, on_run: OnRun | None) -> Pol
         runs, facts = BranchedRuns.of(job, small), {"stand_in": small.facts}
         first = runs.affordable(len(arms), settings.first_round * settings.seconds)
     if not first:
-        return _with_facts(measured.policy, None)
+        unknown = {**measured.policy.provenance, "signal": None}
+        return _with_facts(replace(measured.policy, provenance=unknown), None)
     shapes, free = _candidates(job, measured, stand_in="stand_in" in facts)
     whole = features or own
     left = (1 - settings.first_round) * settings.seconds

@@ -32,9 +32,9 @@ from dada.trials.cost import SPEEDS, forward_work
 from dada.trials.short import seed_of, shorten
 from dada.trials.statistics import mean
 
-BATCH = 64
+BATCHES = {"cpu": 64, "cuda": 512}  # a card would wait for launches of small ones
 DECAY = 0.01  # of the head's weights, for features with a deviation of 1
-ITERATIONS = 50  # of L-BFGS, which has mostly converged by then
+ITERATIONS = 30  # of L-BFGS, which has mostly converged by then
 SMOOTHING = 0.1  # of the labels, as in fine-tuning
 
 
@@ -83,13 +83,15 @@ class FeatureRuns(ArmRuns):
         assert split.val is not None
         work = forward_work(self.build(0), (split.channels, *split.image_size))
         views = len(split.val) + arms * self.settings.views * len(split.train)
-        each = views / BATCH * speed.forward(work, BATCH) + arms * speed.head
+        batch = BATCHES[self.device.type]
+        each = views / batch * speed.forward(work, batch) + arms * speed.head
         return pairs_within(seconds, each, self.settings.most_runs)
 
     def _ends(self, arms: Mapping[str, Policy], numbers: Sequence[int]) -> Iterator[NumberedEnds]:
         network = Features(self.build(self.seed), self.halves[0], self.device)
+        halves = [half.to(self.device) for half in self.halves]
         for number in numbers:
-            split = self.halves[number % 2]
+            split = halves[number % 2]
             train, val = split.train, split.val
             assert val is not None
             val_NF, val_N = network(val)
@@ -132,13 +134,14 @@ class Features:
     ) -> tuple[Tensor, Tensor]:
         """The features of every image, and the labels."""
         found, labels = [], []
-        order = torch.arange(len(part)).split(BATCH)
+        order = torch.arange(len(part)).split(BATCHES[self.device.type])
+        space = SPACES["paper" if policy is None else policy.space]
+        tables = None if policy is None else PolicyTables.of(policy, space, self.device)
         with self.precision.products():
-            for images_BCHW, labels_B in batches(part.to(self.device), order):
-                if base is not None and policy is not None:
-                    space = SPACES[policy.space]
-                    before_BCHW = before_policy(images_BCHW, base, noise)
-                    tables = PolicyTables.of(policy, space, self.device)
+            for images_BCHW, labels_B in batches(part, order):
+                images_BCHW, labels_B = images_BCHW.to(self.device), labels_B.to(self.device)
+                if tables is not None:
+                    before_BCHW = before_policy(images_BCHW, base or Base(), noise)
                     images_BCHW = tables.augment(before_BCHW, space, noise)
                 with self.precision.passes():
                     self.network(channels_last(self.normalise(images_BCHW), self.device))

@@ -1,0 +1,33 @@
+"""How sure a search was, in words: for the page and for the terminal."""
+
+from __future__ import annotations
+
+from dada.policy import Policy
+from dada.report.run_directory import mapping, number
+
+WORDS = ("clear", "weak", "none")
+
+
+def signal_word(policy: Policy) -> str | None:
+    """One of `WORDS`; None for a policy that no search looked ahead for."""
+    word = mapping(policy.provenance.get("signal")).get("word")
+    return word if word in WORDS else None
+
+
+def signal_sentence(policy: Policy) -> str | None:
+    """The word, and what it rests on."""
+    word, facts = signal_word(policy), mapping(policy.provenance.get("signal"))
+    if word is None:
+        return None
+    agreement, chance = number(facts.get("agreement")), number(facts.get("chance"))
+    agree = "" if agreement is None else f"halves of its runs agree by {agreement:.2f} (of 1)"
+    luck = "" if chance is None else f"the chance of such differences by luck is {_share(chance)}"
+    reasons = "; ".join(filter(None, (agree, luck)))
+    if word == "none":
+        why = reasons if facts.get("learned", True) else "its networks did no better than guessing"
+        return f"Signal: none ({why}). What is returned is a usual policy, not a finding."
+    return f"Signal: {word} ({reasons})."
+
+
+def _share(chance: float) -> str:
+    return "under 0.1%" if chance < 0.001 else f"{chance:.1%}"
