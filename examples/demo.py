@@ -42,7 +42,7 @@ def dada(*arguments: str, seed: int) -> dict[str, Any]:
 
 def demo(data: str, run: Path, seed: int = 0) -> dict[str, Any]:
     """Search, compare, report: what was found, and how long it took."""
-    seeds = 5 if data == "fruit" else 2  # what was planted is not a matter of a few points
+    seeds = 5 if data == "fruit" else 4  # what was planted is not a matter of a few points
     compared = run.with_name(f"{run.name}-compared")
     for folder in (run, compared):
         if folder.exists():

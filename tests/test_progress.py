@@ -81,10 +81,12 @@ def test_a_comparison_tells_how_far_its_trainings_are(monkeypatch):
 
     progress = CompareProgress(Heard())
     progress.start(load("digits"), "small", 4)
+    progress.trial(trial(9), {"accuracy": 0.5, "seconds": 9.0})  # of an earlier session
     progress.epoch(trial(0), 1, 2)
     progress.trial(trial(0), {"accuracy": 0.5, "seconds": 9.0})
-    assert said[0] == ("training", 0.5, 4, "none, seed 0, epoch 1/2", 70.0, False)
-    assert said[1] == ("training", 1, 4, "none, seed 0: 50.00% in 9 s", 20 / 0.25 * 0.75, True)
+    assert said[0] == ("training", 1, 4, "none, seed 9: 50.00% in 9 s", None, True)
+    assert said[1] == ("training", 1.5, 4, "none, seed 0, epoch 1/2", None, False)
+    assert said[2] == ("training", 2, 4, "none, seed 0: 50.00% in 9 s", 10 * 2 / 0.5, True)
 
 
 def test_lines_come_now_and_then(monkeypatch):
@@ -137,6 +139,9 @@ def test_the_log_gives_way_to_the_callers_callbacks(dots, caplog):
     given = dict.fromkeys(("on_start", "on_epoch", "on_note"), lambda *what: None)
     dada.train(dots, **QUICK, **given)
     assert caplog.records == []
+    some = {"on_start": lambda *what: None}  # the others are the log's, and do without it
+    dada.compare(dots, ["none", "uniform"], seeds=1, **QUICK, **some)
+    assert caplog.records
 
 
 def test_reprs_are_short(dots):

@@ -125,8 +125,13 @@ class TrainProgress(EpochProgress):
 class CompareProgress(RunProgress):
     """The trainings that have ended, and how far the others are."""
 
-    total = 0
     out: Any = None  # the run directory, where there is one
+
+    def __init__(self, teller: Teller) -> None:
+        super().__init__(teller)
+        self.done = self.total = 0
+        self.running: dict[str, float] = {}  # trainings that have begun -> the share that is done
+        self.heard: tuple[float, float] | None = None  # the first epoch: when, and what was done
 
     def callbacks(self) -> Callbacks:
         return {
@@ -138,9 +143,7 @@ class CompareProgress(RunProgress):
         }
 
     def start(self, split: Split, model: str, total: int) -> None:
-        self.total, self.done, self.before = total, 0, 0
-        self.running: dict[str, float] = {}  # trainings that have begun -> the share that is done
-        self.started = time.monotonic()
+        self.total = total
         self.begin(split, "compare", f"{model}; {total} trainings")
 
     def plan(self, plan: Plan) -> None:
@@ -162,8 +165,7 @@ class CompareProgress(RunProgress):
         self._tell(f"{trial}, epoch {epoch}/{epochs}", ended=False)
 
     def trial(self, trial: Trial, scores: dict[str, Any]) -> None:
-        if self.running.pop(str(trial), None) is None:
-            self.before += 1  # read from an earlier session, or too short to be followed
+        self.running.pop(str(trial), None)
         self.done += 1
         first = next(iter(scores.values()))  # of a task's scores that is the one that decides
         last = f"{trial}: {first:.2%} in {scores['seconds']:.0f} s"
@@ -171,9 +173,13 @@ class CompareProgress(RunProgress):
 
     def _tell(self, numbers: str, *, ended: bool) -> None:
         done = self.done + sum(self.running.values())
-        share = (done - self.before) / max(1, self.total - self.before)
-        passed = time.monotonic() - self.started
-        left = passed * (1 - share) / share if share > 0 else None
+        now = time.monotonic()
+        # From the first epoch on: neither processes that start nor trainings of an earlier session
+        # say how fast this one is.
+        if self.heard is None and self.running:
+            self.heard = now, done
+        since, first = self.heard or (now, done)
+        left = (now - since) * (self.total - done) / (done - first) if done > first else None
         self.teller.advance("training", done, self.total, numbers, left, ended=ended)
 
     def __exit__(self, *problem: object) -> None:
@@ -183,8 +189,6 @@ class CompareProgress(RunProgress):
                 f"stopped after {self.done} of {self.total} trainings; the same command with "
                 f"--resume continues from {self.out}"
             )
-
-    done = before = 0
 
 
 PROGRESS: dict[str, type[RunProgress]] = {
