@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 
 from dada.data import Split, load
-from dada.data.annotations import polygons_to_map
+from dada.data.outlines import polygons_to_map
 from scenes import (
     Boxes,
     Masks,

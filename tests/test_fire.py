@@ -13,6 +13,7 @@ from dada.policy import Policy, PolicyOp, SubPolicy
 from dada.runlog import RunLog
 from dada.training.state import RunState
 from fire import __main__ as runner
+from fire.annotations import Annotations
 from fire.cases import FaultError, Fuzzer, check_line, check_said
 from fire.commands import Images, Options
 from fire.exports import ExportImports, ExportTrees
@@ -20,7 +21,8 @@ from fire.files import Checkpoints, Data, Imports, Policies, RunFiles, WeightFil
 from fire.kills import Kills, Soak, results
 from fire.mutations import damaged_bytes, damaged_json
 
-QUICK = [Policies, Imports, Data, Images, Options, RunFiles, Checkpoints, WeightFiles, ExportTrees]
+QUICK = [Policies, Imports, Data, Annotations, Images, Options]
+QUICK += [RunFiles, Checkpoints, WeightFiles, ExportTrees]
 FORKS = [Kills, Soak]
 
 
@@ -76,6 +78,12 @@ def test_imports_find_a_traceback(tmp_path, monkeypatch):
 def test_data_finds_a_traceback(tmp_path, monkeypatch):
     monkeypatch.setattr("fire.files.load", lambda name: {}["images"])
     assert any("KeyError" in fault for fault in faults(Data, tmp_path, 5))
+
+
+def test_annotations_find_a_reader_that_believes(tmp_path, monkeypatch):
+    """Without a look at ids, any value of a file is looked up as one."""
+    monkeypatch.setattr("dada.data.coco._is_identity", lambda value: True)
+    assert any("TypeError" in fault for fault in faults(Annotations, tmp_path, 150))
 
 
 def test_images_find_a_flood(tmp_path, monkeypatch):

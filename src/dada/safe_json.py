@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 from collections import Counter
 from typing import Any
 
@@ -20,25 +21,26 @@ MOST_BYTES = 64 * 2**20  # 20,000 sub-policies of two operations take 7 MB
 MOST_DIGITS = 300  # of a whole number: a float has 308
 DEEPEST = 50  # objects and lists within each other
 
+_PART_OF_A_CHARACTER = re.compile(r"\\u[dD][89a-fA-F]")
 
-def parse(text: str) -> Any:
-    """The content; ValueError of one line where it is not strict JSON."""
-    if len(text) > MOST_BYTES:
-        raise ValueError(f"more than {MOST_BYTES // 2**20} MB")
+
+def parse(text: str, *, most: int | None = None, finite: bool = True) -> Any:
+    """The content; ValueError of one line where it is not strict JSON.
+
+    Without `finite`, numbers are read as Python reads them, NaN too, without a call for each: for
+    large files whose readers look at every number themselves.
+    """
+    most = MOST_BYTES if most is None else most
+    if len(text) > most:
+        raise ValueError(f"more than {most // 2**20} MB")
     try:
-        content = json.loads(
-            text,
-            object_pairs_hook=_object,
-            parse_constant=_no_constant,
-            parse_float=_float,
-            parse_int=_int,
-        )
+        content = json.loads(text, object_pairs_hook=_object, **(_FINITE if finite else {}))
     except json.JSONDecodeError as error:
         raise ValueError(f"not JSON: {error}") from None
     except RecursionError:
         raise ValueError("not JSON: nested too deeply") from None
     _check_depth(content)
-    if "\\u" in text:
+    if _PART_OF_A_CHARACTER.search(text):
         try:
             json.dumps(content, ensure_ascii=False).encode()
         except UnicodeEncodeError:
@@ -46,13 +48,13 @@ def parse(text: str) -> Any:
     return content
 
 
-def read(file: str | os.PathLike[str]) -> Any:
+def read(file: str | os.PathLike[str], *, most: int | None = None, finite: bool = True) -> Any:
     """The content of a file; the error does not name it."""
     try:
-        text = read_bytes(file, most=MOST_BYTES).decode("utf-8")
+        text = read_bytes(file, most=MOST_BYTES if most is None else most).decode("utf-8")
     except UnicodeDecodeError:
         raise ValueError("not JSON: not UTF-8 text") from None
-    return parse(text)
+    return parse(text, most=most, finite=finite)
 
 
 def read_object(file: str | os.PathLike[str]) -> dict[str, Any]:
@@ -89,6 +91,9 @@ def _int(digits: str) -> int:
     if len(digits) > MOST_DIGITS:
         raise ValueError(f"a whole number of {len(digits)} digits is too large")
     return int(digits)
+
+
+_FINITE: dict[str, Any] = {"parse_constant": _no_constant, "parse_float": _float, "parse_int": _int}
 
 
 def _check_depth(content: Any, deeper: int = DEEPEST) -> None:

@@ -23,13 +23,14 @@ def main() -> None:
     sys.path[:0] = [str(ROOT / "src"), str(ROOT / "benchmarks" / "tools")]
     from measure import machine
 
-    from . import commands, exports, files, kills
+    from . import annotations, commands, exports, files, kills
     from .cases import Fuzzer
 
     kinds: tuple[type[Fuzzer], ...] = (
         files.Policies,
         files.Imports,
         files.Data,
+        annotations.Annotations,
         commands.Images,
         commands.Options,
         files.RunFiles,

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from dada.data.annotations import (
     IGNORED,
-    LARGEST_MAP,
+    MOST_OBJECTS,
     Annotation,
     Complaints,
     RawAnnotated,
@@ -29,17 +29,21 @@ from dada.data.annotations import (
     read_ids,
     strata,
 )
+from dada.data.bad_files import file_bytes
 from dada.data.coco import read_coco
 from dada.data.images import IMAGE_EXTENSIONS
+from dada.data.npz import check_unpacked
 from dada.data.raw import PART_NAMES, RawPart, RawSplit
 from dada.data.voc import read_voc
-from dada.data.walk import files_beside, hidden, subfolders
+from dada.data.walk import files_beside, hidden, names_in, subfolders
 from dada.data.yolo import class_names, read_yolo
 from dada.safe_text import printable
 
 BACKGROUND = "background"
 OBJECTS = ("detection", "segmentation")
 COCO_FILES = ("annotations.json", "_annotations.coco.json", "instances.json")
+MOST_BYTES = 64 * 2**20  # of a list of images
+BYTES_OF_A_BOX = 20
 
 
 @dataclass(frozen=True)
@@ -57,7 +61,7 @@ Reader = Callable[[str, Complaints, str], dict[str, _Found]]
 def annotated_form(root: str) -> tuple[str, str] | None:
     """The form of a folder, and the task it is plainly for; None: it holds class folders."""
     for place in (root, *_part_folders(root).values()):
-        inside = set(_names(place))
+        inside = set(names_in(place))
         if "masks" in inside and "images" in inside:
             return "masks", "detection" if "boxes.json" in inside else "segmentation"
         if any(file in inside for file in COCO_FILES):
@@ -94,6 +98,12 @@ def from_annotated(root: str, task: str | None) -> RawSplit | None:
 
 def _split(root: str, found: Mapping[str, _Found], task: str, complaints: Complaints) -> RawSplit:
     classes = found["train"].classes
+    if task == "segmentation" and len(classes) >= IGNORED:
+        raise ValueError(
+            f"{root}: {len(classes)} classes; segmentation takes at most {IGNORED - 1}, "
+            "merge some or leave some out"
+        )
+    position = {name: number for number, name in enumerate(classes)}
     parts: dict[str, RawPart] = {}
     for name, part in found.items():
         unknown = sorted(set(part.classes) - set(classes))
@@ -101,11 +111,13 @@ def _split(root: str, found: Mapping[str, _Found], task: str, complaints: Compla
             raise ValueError(
                 f"{root}: the {name} class {printable(unknown[0])!r} is not among the training ones"
             )
-        number = [classes.index(own) for own in part.classes]
+        number = [position[own] for own in part.classes]
         annotations = tuple(_renumbered(each, number) for each in part.images.values())
         for path, annotation in zip(part.images, annotations, strict=True):
             if not annotation.labels and annotation.mask is None:
                 complaints.add("images show no object and were kept", path)
+        most = max((len(each.boxes) for each in annotations), default=0)
+        check_unpacked(root, len(annotations) * most * BYTES_OF_A_BOX)  # all get as many rows
         with_objects = [each.objects is not None or not each.labels for each in annotations]
         if task == "segmentation" and not all(
             each.mask is not None or masks
@@ -114,7 +126,7 @@ def _split(root: str, found: Mapping[str, _Found], task: str, complaints: Compla
             raise ValueError(f"{root}: boxes only; segmentation needs masks or outlines of objects")
         parts[name] = RawAnnotated(
             paths=tuple(part.images),
-            labels_N=strata(presence(annotations, len(classes))),
+            labels_N=strata(presence(annotations, len(classes), root)),
             root=root,
             annotations=annotations,
             task=task,
@@ -139,7 +151,7 @@ def _renumbered(annotation: Annotation, number: list[int]) -> Annotation:
 
 
 def _read_coco(root: str, complaints: Complaints, task: str) -> dict[str, _Found]:
-    name = next((name for name in COCO_FILES if name in _names(root)), None)
+    name = next((name for name in COCO_FILES if name in names_in(root)), None)
     if name is None:
         raise ValueError(f"{root}: no {COCO_FILES[0]} here")
     images = os.path.join(root, "images")
@@ -171,17 +183,17 @@ def _read_voc(root: str, complaints: Complaints, task: str) -> dict[str, _Found]
 
 
 def _stems(file: str) -> list[str]:
-    if not os.path.isfile(file):
+    if not os.path.lexists(file):
         return []
-    with open(file, encoding="utf-8", errors="replace") as stream:
-        return list(dict.fromkeys(line.split()[0] for line in stream if line.split()))
+    lines = file_bytes(file, most=MOST_BYTES).decode("utf-8", "replace").splitlines()
+    return list(dict.fromkeys(line.split()[0] for line in lines if line.split()))
 
 
 def _read_yolo(root: str, complaints: Complaints, task: str) -> dict[str, _Found]:
     images, labels = os.path.join(root, "images"), os.path.join(root, "labels")
     folders = {
         PART_NAMES[name.lower()]: (os.path.join(images, name), os.path.join(labels, name))
-        for name in _names(images)
+        for name in names_in(images)
         if name.lower() in PART_NAMES
     } or {"train": (images, labels)}
     read = {p: read_yolo(texts, _images(own), complaints) for p, (own, texts) in folders.items()}
@@ -203,7 +215,7 @@ def _read_masks(root: str, complaints: Complaints, task: str) -> dict[str, _Foun
     if not pairs:
         raise ValueError(f"{masks}: no mask here has the name of an image in {images}")
     boxes = os.path.join(root, "boxes.json")
-    if os.path.isfile(boxes):
+    if os.path.lexists(boxes):
         found, classes = read_coco(boxes, images, complaints, masks=False)
         return {"train": _Found(_with_objects(found, pairs, complaints), classes)}
     if task == "detection":
@@ -229,7 +241,7 @@ def _object_ids(size: tuple[int, int], path: str, most: int) -> NDArray[np.int32
     ids = read_ids(path)
     if ids.shape != size:
         raise ValueError(f"{path}: a mask of another size than its image, {size[1]}x{size[0]}")
-    return np.where(ids <= most, ids, 0).astype(np.int32)
+    return np.where((ids > 0) & (ids <= most), ids, 0).astype(np.int32)
 
 
 def _of_objects(pairs: Mapping[str, str]) -> dict[str, Annotation]:
@@ -237,29 +249,33 @@ def _of_objects(pairs: Mapping[str, str]) -> dict[str, Annotation]:
     made = {}
     for path, mask in pairs.items():
         ids = read_ids(mask)
-        numbers = [n for n in np.unique(ids).tolist() if n > 0][:LARGEST_MAP]
-        boxes = []
-        for number in numbers:
-            y, x = np.nonzero(ids == number)
-            corners = (x.min(), y.min(), x.max() + 1, y.max() + 1)
-            boxes.append(tuple(map(float, corners)))
+        y, x = np.nonzero(ids > 0)
+        numbers, object_of = np.unique(ids[y, x], return_inverse=True)
+        if len(numbers) > MOST_OBJECTS:
+            raise ValueError(
+                f"{mask}: {len(numbers):,} objects, more than the {MOST_OBJECTS:,} an image may "
+                "have; is it a mask of objects?"
+            )
+        boxes = np.tile(np.array([np.inf, np.inf, 0, 0]), (len(numbers), 1))
+        for column, (edge, at) in enumerate(
+            ((np.minimum, x), (np.minimum, y), (np.maximum, x + 1), (np.maximum, y + 1))
+        ):
+            edge.at(boxes[:, column], object_of, at)
         made[path] = Annotation(
-            boxes=boxes,  # type: ignore[arg-type]
+            boxes=[(x0, y0, x1, y1) for x0, y0, x1, y1 in boxes.tolist()],
             labels=[0] * len(numbers),
             objects=partial(_numbered, path=mask, numbers=numbers),
         )
     return made
 
 
-def _numbered(size: tuple[int, int], path: str, numbers: list[int]) -> NDArray[np.int32]:
+def _numbered(size: tuple[int, int], path: str, numbers: NDArray[np.int32]) -> NDArray[np.int32]:
     ids = _object_ids(size, path, 2**31 - 1)
-    table = np.zeros(int(ids.max()) + 1, np.int32)
-    table[numbers] = np.arange(1, len(numbers) + 1)
-    return table[ids]
+    return np.where(ids > 0, np.searchsorted(numbers, ids) + 1, 0).astype(np.int32)
 
 
 def _of_classes(root: str, pairs: Mapping[str, str], complaints: Complaints) -> _Found:
-    values = {path: np.unique(read_ids(mask)) for path, mask in pairs.items()}
+    values = {path: _class_numbers(mask) for path, mask in pairs.items()}
     every = sorted({int(value) for each in values.values() for value in each})
     black_and_white = every == [0, IGNORED]
     known = [value for value in every if value != IGNORED]
@@ -268,10 +284,8 @@ def _of_classes(root: str, pairs: Mapping[str, str], complaints: Complaints) -> 
             "masks are black and white: 255 was taken for class 1", f"{len(pairs)} masks"
         )
         known = [0, 1]
-    if not known or known[0] < 0 or known[-1] >= IGNORED:
-        raise ValueError(
-            f"{root}: masks of classes hold 0..254, but these {every[:1]}..{every[-1:]}"
-        )
+    if not known:
+        raise ValueError(f"{root}: no pixel of any mask has a class; they hold {IGNORED} only")
     count = max(2, known[-1] + 1)
     names = class_names((root,), count)
 
@@ -285,6 +299,17 @@ def _of_classes(root: str, pairs: Mapping[str, str], complaints: Complaints) -> 
         labels = sorted({*own, *([1] if black_and_white and IGNORED in values[path] else [])})
         made[path] = Annotation(labels=labels, mask=partial(classes_of, mask))
     return _Found(made, names)
+
+
+def _class_numbers(mask: str) -> NDArray[np.int32]:
+    ids = read_ids(mask)
+    least, most = int(ids.min()), int(ids.max())
+    if least < 0 or most > IGNORED:
+        raise ValueError(
+            f"{mask}: a mask of classes holds 0..254, or {IGNORED} for none, but this one holds "
+            f"{least}..{most}; `task='detection'` takes numbers for objects"
+        )
+    return np.unique(ids)
 
 
 READERS: dict[str, Reader] = {
@@ -302,10 +327,6 @@ def _part_folders(root: str) -> dict[str, str]:
         if part is not None:
             found[part] = folder
     return found
-
-
-def _names(folder: str) -> list[str]:
-    return sorted(os.listdir(folder)) if os.path.isdir(folder) else []
 
 
 def _images(folder: str) -> list[str]:

@@ -5,9 +5,10 @@ Legend: N images, M objects of an image, C classes, H height, W width.
 
 from __future__ import annotations
 
-import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,37 +17,39 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dada.data.images import Preprocessing, file_info, opened
+from dada.data.bad_files import naming
+from dada.data.images import Preprocessing, file_info, open_file
+from dada.data.npz import check_unpacked
+from dada.data.outlines import Map, Size
 from dada.data.parts import Part, pool
 from dada.data.raw import RawFiles
 from dada.policy.moving import LEAST_SIDE, LEAST_VISIBLE, NO_BOX, extents, pixels_of
 from dada.safe_text import printable
 
 IGNORED = 255  # a pixel of no class, in a mask of classes
-LARGEST_MAP = 2**15 - 1  # objects of an image that a map in 16 bits can tell apart
+MOST_OBJECTS = 10_000  # of an image; a map in 16 bits can tell them apart
+MOST_CLASSES = 10_000
 SHOWN = 3
 FEW_IMAGES = 4
-
-Size = tuple[int, int]
-"""(H, W)"""
-Map = NDArray[np.int32]
 
 
 class Complaints:
     """What was wrong with annotations that could be mended or left out: counted, and named."""
 
     def __init__(self) -> None:
-        self.places: dict[str, list[str]] = {}
+        self.counts: Counter[str] = Counter()
+        self.places: dict[str, list[str]] = {}  # the first of each kind
 
     def add(self, what: str, where: str) -> None:
-        self.places.setdefault(what, []).append(where)
+        self.counts[what] += 1
+        if self.counts[what] <= SHOWN:
+            self.places.setdefault(what, []).append(printable(where, 60))
 
     def notes(self) -> list[str]:
         found = []
-        for what, places in self.places.items():
-            named = ", ".join(printable(place, 60) for place in dict.fromkeys(places[:SHOWN]))
-            more = ", ..." if len(places) > SHOWN else ""
-            found.append(f"{len(places):,} {what}: {named}{more}")
+        for what, count in self.counts.items():
+            named = ", ".join(dict.fromkeys(self.places[what]))
+            found.append(f"{count:,} {what}: {named}{', ...' if count > SHOWN else ''}")
         return found
 
 
@@ -77,7 +80,8 @@ class RawAnnotated(RawFiles):
 
         def made(item: tuple[str, Annotation]) -> tuple[NDArray[Any], ...]:
             path, annotation = item
-            return make.of(annotation, file_info(path).size)
+            with naming(path):
+                return make.of(annotation, file_info(path).size)
 
         targets = make.together(list(pool().map(made, chosen)))
         return replace(part, targets=targets)  # type: ignore[type-var]
@@ -205,11 +209,35 @@ def strata(present_NC: NDArray[np.bool_]) -> Tensor:
     return torch.from_numpy(label_N.astype(np.int64))
 
 
-def presence(annotations: Sequence[Annotation], num_classes: int) -> NDArray[np.bool_]:
+def presence(annotations: Sequence[Annotation], num_classes: int, where: str) -> NDArray[np.bool_]:
+    check_table(len(annotations), num_classes, where)
     present_NC = np.zeros((len(annotations), num_classes), bool)
     for row, annotation in zip(present_NC, annotations, strict=True):
         row[list(annotation.labels)] = True
     return present_NC
+
+
+def check_table(images: int, num_classes: int, where: str) -> None:
+    """Refuse what would make a table of images and classes that is larger than memory."""
+    check_unpacked(where, images * num_classes * np.dtype(np.float64).itemsize)
+
+
+def check_classes(count: int, where: str) -> None:
+    if count > MOST_CLASSES:
+        raise ValueError(
+            f"{where}: {count:,} classes, more than the {MOST_CLASSES:,} that are taken; "
+            "merge some or leave some out"
+        )
+
+
+def is_number(value: object) -> bool:
+    """Whether it is finite, also as a float. A bool is none."""
+    largest = sys.float_info.max
+    return (
+        isinstance(value, int | float)
+        and not isinstance(value, bool)
+        and -largest <= value <= largest
+    )
 
 
 def clean_boxes(
@@ -220,12 +248,15 @@ def clean_boxes(
     complaints: Complaints,
 ) -> list[tuple[tuple[float, float, float, float], int, int]]:
     """(box, label, its place in the file) of those that can be kept, each clipped to the image."""
+    if len(boxes) > MOST_OBJECTS:
+        raise ValueError(
+            f"{where}: {len(boxes):,} objects, more than the {MOST_OBJECTS:,} an image may have; "
+            "cut it into smaller images"
+        )
     kept = []
     for place, (box, label) in enumerate(zip(boxes, labels, strict=True)):
         numbers = tuple(box)
-        if len(numbers) != 4 or not all(
-            isinstance(n, int | float) and math.isfinite(n) for n in numbers
-        ):
+        if len(numbers) != 4 or not all(map(is_number, numbers)):
             complaints.add("boxes are not four numbers and were left out", where)
             continue
         x0, y0, x1, y1 = map(float, numbers)
@@ -247,13 +278,13 @@ def clean_boxes(
 
 def read_ids(path: str) -> Map:
     """A mask file as whole numbers; ValueError where it is a picture."""
-    with opened(path) as image:
-        if image.mode not in ("1", "L", "P", "I", "I;16", "I;16B", "I;16L"):
-            raise ValueError(
-                f"{path}: a mask must hold one whole number for each pixel, but this is "
-                f"{image.mode}; save it as 8 or 16 bit grey"
-            )
-        return np.asarray(image).astype(np.int32)
+    image = open_file(path)
+    if image.mode not in ("1", "L", "P", "I", "I;16", "I;16B", "I;16L"):
+        raise ValueError(
+            f"{path}: a mask must hold one whole number for each pixel, but this is "
+            f"{image.mode}; save it as 8 or 16 bit grey"
+        )
+    return np.asarray(image).astype(np.int32)
 
 
 def image_size_of(path: str) -> Size | None:
@@ -264,30 +295,10 @@ def image_size_of(path: str) -> Size | None:
         return None
 
 
-def polygons_to_map(size: Size, shapes: Mapping[int, Sequence[Sequence[float]]]) -> Map:
-    """Object number -> its polygons as x, y, x, y, ...; later ones cover earlier ones."""
-    ids = np.zeros(size, np.int32)
-    for number, polygons in shapes.items():
-        for points in polygons:
-            _fill(ids, np.asarray(points, np.float64).reshape(-1, 2), number)
-    return ids
-
-
-def _fill(ids: Map, points_P2: NDArray[np.float64], number: int) -> None:
-    """Every pixel whose centre lies inside; Pillow's polygons take those on the edge as well."""
-    height, width = ids.shape
-    (x0, y0), (x1, y1) = points_P2.T, np.roll(points_P2, -1, axis=0).T
-    for row in range(max(0, int(y0.min())), min(height, int(np.ceil(y0.max())))):
-        crosses = (y0 <= row + 0.5) != (y1 <= row + 0.5)
-        share = (row + 0.5 - y0[crosses]) / (y1[crosses] - y0[crosses])
-        at = np.sort(x0[crosses] + share * (x1[crosses] - x0[crosses]))
-        edges = np.ceil(at - 0.5).clip(0, width).astype(int)
-        for start, end in zip(edges[::2], edges[1::2], strict=True):
-            ids[row, start:end] = number
-
-
 def under(root: str, name: str) -> str | None:
     """The file of that name below a folder; None where the name leads elsewhere."""
-    path = os.path.normpath(os.path.join(root, name.replace("\\", "/")))
-    inside = os.path.normpath(root) + os.sep
-    return path if path.startswith(inside) else None
+    inside = os.path.normpath(name.replace("\\", "/"))
+    leads_out = inside.split(os.sep)[0] in (os.pardir, os.curdir)
+    if leads_out or os.path.isabs(inside) or os.path.splitdrive(inside)[0]:
+        return None
+    return os.path.join(root, inside)

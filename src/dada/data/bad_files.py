@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
+from dada.safe_files import read_bytes
 from dada.safe_text import printable
 
 SHOWN = 3
@@ -30,6 +31,17 @@ def report_bad(problems: Mapping[str, str], total: int, *, skip_bad: bool) -> li
     others = named.partition(", ")[2]
     fix = "repair or remove them, or pass `skip_bad=True` to go on without them"
     raise ValueError(f"{len(paths):,} of {total:,} images cannot be read: {told}, {others}; {fix}")
+
+
+def file_bytes(file: str, *, most: int) -> bytes:
+    """All of a regular file of at most so many bytes; else a ValueError that names it."""
+    try:
+        return read_bytes(file, most=most)
+    except OSError as problem:
+        reason = problem.strerror
+    except ValueError as problem:
+        reason = str(problem)
+    raise ValueError(f"{file}: cannot be read ({reason}); repair or remove it")
 
 
 @contextmanager

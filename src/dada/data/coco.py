@@ -1,27 +1,24 @@
-"""COCO's JSON: boxes, polygons and run lengths of objects.
-
-Legend: M objects of an image, H height, W width.
-"""
+"""COCO's JSON: boxes, polygons and run lengths of objects."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
+from dada import safe_json
 from dada.data.annotations import (
     Annotation,
     Complaints,
-    Map,
-    Size,
+    check_classes,
     clean_boxes,
     image_size_of,
-    polygons_to_map,
+    is_number,
     under,
 )
+from dada.data.outlines import UNREADABLE, Drawing, Map, Size
 from dada.safe_text import printable, quoted
+
+MOST_BYTES = 1024 * 2**20  # COCO's own training file has 450 MB
 
 Found = tuple[dict[str, Annotation], tuple[str, ...]]
 """Image file -> what it shows; and the names of the classes."""
@@ -36,31 +33,47 @@ def read_coco(file: str, images: str, complaints: Complaints, *, masks: bool = T
     names = _categories(content["categories"], file)
     numbers = {identity: number for number, identity in enumerate(names)}
     paths: dict[Any, str] = {}
-    for entry in content["images"]:
-        identity, name = _field(entry, "id", file), str(_field(entry, "file_name", file))
-        if identity in paths:
+    known: set[Any] = set()
+    for place, entry in enumerate(content["images"]):
+        identity = _identity(entry, "id", f"{file}: images[{place}]")
+        name = entry.get("file_name")
+        if not isinstance(name, str) or not name:
+            raise ValueError(
+                f"{file}: images[{place}] is without 'file_name': {quoted(entry, 60)}; "
+                "repair or remove it"
+            )
+        if identity in known:
             complaints.add("image ids are there twice, the first counts", f"{file}: id {identity}")
             continue
+        known.add(identity)
         path = under(images, name)
-        size = None if path is None else image_size_of(path)
-        if path is None or size is None:
+        if path is None or image_size_of(path) is None:
             complaints.add("images of the list are not there or broken, left out", name)
         else:
             paths[identity] = path
+    first = {path: identity for identity, path in reversed(paths.items())}
+    for identity, path in list(paths.items()):
+        if first[path] != identity:
+            complaints.add("files are there under two ids, the first counts", path)
+            del paths[identity]
     rows: dict[Any, list[Mapping[str, Any]]] = {identity: [] for identity in paths}
-    known = {_field(entry, "id", file) for entry in content["images"]}
-    for entry in content["annotations"]:
-        where = (
-            f"{file}: annotation {printable(entry.get('id') if isinstance(entry, dict) else entry)}"
-        )
-        image = _field(entry, "image_id", file)
+    for place, entry in enumerate(content["annotations"]):
+        image = _identity(entry, "image_id", f"{file}: annotations[{place}]")
+        category = entry.get("category_id")
         if image not in rows:
             if image not in known:
-                complaints.add("annotations belong to no image and were left out", where)
-        elif entry.get("category_id") not in numbers:
-            complaints.add("annotations are of no category and were left out", where)
+                complaints.add(
+                    "annotations belong to no image and were left out", _entry(file, entry, place)
+                )
+        elif not _is_identity(category) or category not in numbers:
+            complaints.add(
+                "annotations are of no category and were left out", _entry(file, entry, place)
+            )
         elif entry.get("iscrowd"):
-            complaints.add("annotations are crowds, not objects, and were left out", where)
+            complaints.add(
+                "annotations are crowds, not objects, and were left out",
+                _entry(file, entry, place),
+            )
         else:
             rows[image].append(entry)
     if not paths:
@@ -83,9 +96,9 @@ def _annotation(
     boxes = []
     for row in rows:
         given = row.get("bbox")
-        box = list(given) if isinstance(given, Sequence) else []
+        box = given if isinstance(given, list) else []
         # x, y, width, height to corners; what is not four numbers is complained of below.
-        whole = len(box) == 4 and all(isinstance(n, int | float) for n in box)
+        whole = len(box) == 4 and all(map(is_number, box))
         boxes.append([box[0], box[1], box[0] + box[2], box[1] + box[3]] if whole else box)
     labels = [numbers[row["category_id"]] for row in rows]
     kept = clean_boxes(boxes, labels, image_size_of(path), path, complaints)
@@ -99,49 +112,26 @@ def _annotation(
 
 def _pixels(shapes: Sequence[Any], path: str) -> Callable[[Size], Map]:
     def drawn(size: Size) -> Map:
-        made = np.zeros(size, np.int32)
+        drawing = Drawing(size)
         for number, shape in enumerate(shapes, 1):
             try:
-                if isinstance(shape, dict):
-                    covered = _run_lengths(shape, size)
-                else:
-                    covered = polygons_to_map(size, {1: shape}) > 0
-                made[covered] = number
-            except (ValueError, TypeError, KeyError, IndexError) as problem:
-                reason = printable(problem, 100)
-                raise ValueError(f"{path}: a segmentation that cannot be read ({reason})") from None
-        return made
+                drawing.add(number, shape)
+            except UNREADABLE as problem:
+                raise ValueError(
+                    f"{path}: the segmentation of its object {number} cannot be read "
+                    f"({printable(problem, 100)}); repair or remove it"
+                ) from None
+        return drawing.ids
 
     return drawn
 
 
-def _run_lengths(shape: Mapping[str, Any], size: Size) -> Any:
-    """Column by column, zeros first; the packed form is for pycocotools to read."""
-    height, width = shape["size"]
-    if (height, width) != size:
-        raise ValueError(f"run lengths for {width}x{height} pixels, image of {size[1]}x{size[0]}")
-    counts = shape["counts"]
-    if isinstance(counts, str):
-        try:
-            from pycocotools import mask
-        except ImportError:
-            raise ValueError(
-                "packed run lengths need pycocotools: pip install 'dada-augment[detection]'"
-            ) from None
-        return mask.decode({"size": [height, width], "counts": counts.encode()}) > 0
-    values = np.arange(len(counts)) % 2
-    flat = np.repeat(values, np.asarray(counts, np.int64))
-    if flat.size != height * width:
-        raise ValueError(f"run lengths of {flat.size:,} pixels in all, not {height * width:,}")
-    return flat.reshape(width, height).T > 0
-
-
 def _content(file: str) -> dict[str, list[Any]]:
     try:
-        with open(file, encoding="utf-8") as stream:
-            content = json.load(stream)
-    except (ValueError, RecursionError) as problem:
-        raise ValueError(f"{file}: cannot be read as JSON ({printable(problem, 100)})") from None
+        content = safe_json.read(file, most=MOST_BYTES, finite=False)
+    except (ValueError, OSError) as problem:
+        reason = printable(getattr(problem, "strerror", None) or problem, 100)
+        raise ValueError(f"{file}: cannot be read as JSON ({reason}); repair it") from None
     for key in ("images", "annotations", "categories"):
         if not isinstance(content, dict) or not isinstance(content.get(key), list):
             raise ValueError(f"{file}: not COCO's form: it has no list {key!r}")
@@ -151,20 +141,38 @@ def _content(file: str) -> dict[str, list[Any]]:
 def _categories(rows: Sequence[Any], file: str) -> dict[Any, str]:
     """id -> name, by id; gaps between the ids do not matter."""
     names: dict[Any, str] = {}
-    for row in rows:
-        identity = _field(row, "id", file)
+    for place, row in enumerate(rows):
+        identity = _identity(row, "id", f"{file}: categories[{place}]")
         if identity in names:
             raise ValueError(f"{file}: the category id {printable(identity)} is there twice")
-        names[identity] = str(row.get("name", identity))
+        name = row.get("name", str(identity))
+        if not isinstance(name, str):
+            raise ValueError(
+                f"{file}: categories[{place}]: its name should be text, but is {quoted(name, 60)}"
+            )
+        names[identity] = printable(name)
     if not names:
         raise ValueError(f"{file}: no categories")
+    check_classes(len(names), file)
     if len(set(names.values())) < len(names):
-        raise ValueError(f"{file}: two categories have the same name")
+        raise ValueError(f"{file}: two categories have the same name; rename one")
     return dict(sorted(names.items(), key=lambda item: (str(type(item[0])), item[0])))
 
 
-def _field(row: Any, name: str, file: str) -> Any:
+def _is_identity(value: Any) -> bool:
+    """True is no 1 here, and 1.0 is none either: what else is in such a file would be guesswork."""
+    return isinstance(value, int | str) and not isinstance(value, bool)
+
+
+def _identity(row: Any, name: str, where: str) -> Any:
     value = row.get(name) if isinstance(row, dict) else None
-    if not isinstance(value, int | str):
-        raise ValueError(f"{file}: an entry without {name!r}: {quoted(row, 60)}")
+    if not _is_identity(value):
+        raise ValueError(
+            f"{where}: {name!r} should be a whole number or text, but the entry is "
+            f"{quoted(row, 60)}; repair or remove it"
+        )
     return value
+
+
+def _entry(file: str, row: Mapping[str, Any], place: int) -> str:
+    return f"{file}: annotation {printable(row.get('id', place), 20)}"

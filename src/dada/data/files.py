@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from dada.data.annotations import RawMultilabel, strata
+from dada.data.annotations import RawMultilabel, check_table, strata
 from dada.data.images import IMAGE_EXTENSIONS
 from dada.data.raw import PART_NAMES, RawFiles, RawPart, RawSplit
 from dada.data.split import listed
@@ -146,16 +146,18 @@ def _multilabel(path: str, base: str, reader: csv.DictReader[str]) -> RawSplit:
     classes = tuple(sorted({label for _, labels in rows["train"] for label in labels}))
     if len(classes) < 2:
         raise ValueError(f"{path}: {len(classes)} labels in all; two or more are needed")
+    numbers = {name: number for number, name in enumerate(classes)}
     parts: dict[str, RawPart] = {}
     for part, entries in rows.items():
+        check_table(len(entries), len(classes), path)
         present_NC = np.zeros((len(entries), len(classes)), np.uint8)
         for own, (_, labels) in zip(present_NC, entries, strict=True):
-            unknown = [label for label in labels if label not in classes]
+            unknown = [label for label in labels if label not in numbers]
             if unknown:
                 raise ValueError(
                     f"{path}: the {part} label {quoted(unknown[0])} is not among the training ones"
                 )
-            own[[classes.index(label) for label in labels]] = 1
+            own[[numbers[label] for label in labels]] = 1
         parts[part] = RawMultilabel(
             paths=tuple(file for file, _ in entries),
             labels_N=strata(present_NC > 0),

@@ -24,6 +24,7 @@ from dada.data.annotations import (
     Annotation,
     Complaints,
     Targets,
+    check_classes,
     clean_boxes,
     label_rows,
     presence,
@@ -157,6 +158,7 @@ def _detection(
         complaints.add("data set whose labels begin with 0, taken for the first class", where)
     if min(every) < 0:
         raise ValueError(f"{where}: labels of boxes must begin with 1, but one is {min(every)}")
+    check_classes(max(every), where)
     annotations = []
     for i, (image, target, own) in enumerate(zip(images, targets, labels, strict=True)):
         boxes = _array(target, "boxes", where).reshape(-1, 4).tolist()
@@ -177,7 +179,7 @@ def _detection(
     classes = _names(names, max(every) - first + 1)
     part = RawItems(
         images=tuple(images),
-        labels_N=strata(presence(annotations, len(classes))),
+        labels_N=strata(presence(annotations, len(classes), where)),
         task=DETECTION,
         annotations=tuple(annotations),
         has_objects=all(each.objects is not None for each in annotations),
@@ -229,7 +231,7 @@ def _segmentation(
     )
     part = RawItems(
         images=tuple(images),
-        labels_N=strata(presence(annotations, len(classes))),
+        labels_N=strata(presence(annotations, len(classes), where)),
         task=SEGMENTATION,
         annotations=annotations,
         where=where,

@@ -7,10 +7,17 @@ from collections.abc import Sequence
 from xml.etree.ElementTree import Element, TreeBuilder
 from xml.parsers import expat
 
-from dada.data.annotations import Annotation, Complaints, clean_boxes, image_size_of
+from dada.data.annotations import (
+    Annotation,
+    Complaints,
+    check_classes,
+    clean_boxes,
+    image_size_of,
+)
+from dada.safe_files import read_bytes
 from dada.safe_text import printable
 
-MOST_BYTES = 16 * 2**20
+MOST_BYTES = 4 * 2**20  # their elements take a hundred times that
 
 
 def read_voc(
@@ -21,7 +28,7 @@ def read_voc(
     for path in images:
         stem = os.path.splitext(os.path.basename(path))[0]
         file = os.path.join(xml_folder, f"{stem}.xml")
-        if not os.path.isfile(file):
+        if not os.path.lexists(file):
             complaints.add("images have no XML file and were left out", path)
             continue
         try:
@@ -33,6 +40,7 @@ def read_voc(
     classes = tuple(sorted({name for found in read.values() for name, _ in found}))
     if not classes:
         raise ValueError(f"{xml_folder}: its {len(read)} XML files hold no object")
+    check_classes(len(classes), xml_folder)
     numbers = {name: number for number, name in enumerate(classes)}
     made = {}
     for path, found in read.items():
@@ -46,7 +54,7 @@ def _objects(file: str) -> list[tuple[str, list[float]]]:
     """(class, x0, y0, x1, y1) of every object."""
     found = []
     for entry in _tree(file).iter("object"):
-        name = (entry.findtext("name") or "").strip()
+        name = printable((entry.findtext("name") or "").strip())
         box = entry.find("bndbox")
         if not name or box is None:
             raise ValueError("an object without name or bndbox")
@@ -62,8 +70,6 @@ def _objects(file: str) -> list[tuple[str, list[float]]]:
 
 def _tree(file: str) -> Element:
     """The elements. A file with declarations is refused: entities may make gigabytes of a line."""
-    if os.path.getsize(file) > MOST_BYTES:
-        raise ValueError(f"more than {MOST_BYTES // 2**20} MB")
     builder, parser = TreeBuilder(), expat.ParserCreate()
 
     def refuse(*about: object) -> None:
@@ -75,8 +81,11 @@ def _tree(file: str) -> Element:
     parser.EndElementHandler = builder.end
     parser.CharacterDataHandler = builder.data
     try:
-        with open(file, "rb") as stream:
-            parser.Parse(stream.read(), True)
+        parser.Parse(read_bytes(file, most=MOST_BYTES), True)
         return builder.close()
     except expat.ExpatError as problem:
-        raise ValueError(printable(problem, 80)) from None
+        raise ValueError(expat.ErrorString(problem.code)) from None
+    except OSError as problem:
+        raise ValueError(problem.strerror) from None
+    except (LookupError, UnicodeError):
+        raise ValueError("an encoding that is not known") from None

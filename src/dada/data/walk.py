@@ -57,7 +57,7 @@ class Walk:
             for entry in _entries(place):
                 if self.skips_hidden and hidden(entry.name):
                     continue
-                if entry.is_dir():
+                if _is_dir(entry):
                     if not entry.is_symlink() or not self.leads_back(entry.path):
                         waiting.append(entry.path)
                 else:
@@ -72,7 +72,7 @@ class Walk:
         return back
 
     def _sort(self, entry: os.DirEntry[str], found: list[str]) -> None:
-        if not entry.is_file():  # a pipe, a device, a socket, a link to nothing
+        if not _is_file(entry):  # a pipe, a device, a socket, a link to nothing
             self.not_files.append(entry.path)
         elif self.takes(entry.name):
             found.append(entry.path)
@@ -119,12 +119,17 @@ def hidden(name: str) -> bool:
 
 
 def subfolders(root: str) -> list[str]:
-    return sorted(e.path for e in _entries(root) if e.is_dir() and not hidden(e.name))
+    return sorted(e.path for e in _entries(root) if _is_dir(e) and not hidden(e.name))
 
 
 def files_beside(root: str) -> list[str]:
     """The files that lie directly in a folder."""
-    return sorted(e.path for e in _entries(root) if e.is_file() and not hidden(e.name))
+    return sorted(e.path for e in _entries(root) if _is_file(e) and not hidden(e.name))
+
+
+def names_in(folder: str) -> list[str]:
+    """All names there; none where it is no folder."""
+    return sorted(e.name for e in _entries(folder)) if os.path.isdir(folder) else []
 
 
 def _entries(folder: str) -> list[os.DirEntry[str]]:
@@ -134,6 +139,21 @@ def _entries(folder: str) -> list[os.DirEntry[str]]:
             return list(entries)
     except OSError as error:
         raise ValueError(f"{printable(folder)}: cannot be read ({error.strerror})") from None
+
+
+def _is_dir(entry: os.DirEntry[str]) -> bool:
+    """A link that leads to itself is nothing; Python raises an error of it."""
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False
+
+
+def _is_file(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_file()
+    except OSError:
+        return False
 
 
 def _identity(folder: str) -> Identity:

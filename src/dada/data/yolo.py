@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Sequence
 from functools import partial
 
 from dada.data.annotations import (
+    MOST_CLASSES,
     Annotation,
     Complaints,
+    check_classes,
     clean_boxes,
     image_size_of,
-    polygons_to_map,
 )
+from dada.data.bad_files import file_bytes
+from dada.data.outlines import polygons_to_map
 from dada.safe_text import printable
 
 NAME_FILES = ("classes.txt", "obj.names", "names.txt")
 YAML_FILES = ("data.yaml", "dataset.yaml", "data.yml")
+MOST_BYTES = 4 * 2**20  # of a file of labels, or of names
 
 
 def read_yolo(
@@ -35,11 +40,19 @@ def read_yolo(
         if size is None:
             complaints.add("images cannot be read and were left out", path)
             continue
+        try:
+            lines = _lines(folder, path, complaints)
+        except ValueError as problem:
+            complaints.add("label files were left out with their images", str(problem))
+            continue
         height, width = size
-        boxes, labels, outlines = [], [], []
-        for number, points in _lines(folder, path, complaints):
+        boxes: list[list[float]] = []
+        labels, outlines = [], []
+        for number, points in lines:
             pixels = [p * (width if i % 2 == 0 else height) for i, p in enumerate(points)]
-            if len(points) == 4:
+            if not all(map(math.isfinite, pixels)):
+                boxes.append([])  # complained of below
+            elif len(points) == 4:
                 x, y, w, h = pixels
                 boxes.append([x - w / 2, y - h / 2, x + w / 2, y + h / 2])
             else:
@@ -65,15 +78,13 @@ def read_yolo(
 def _lines(folder: str, image: str, complaints: Complaints) -> list[tuple[int, list[float]]]:
     stem = os.path.splitext(os.path.basename(image))[0]
     file = os.path.join(folder, f"{stem}.txt")
-    if not os.path.isfile(file):
+    if not os.path.lexists(file):
         return []
     found = []
     try:
-        with open(file, encoding="utf-8") as stream:
-            lines = stream.read().splitlines()
+        lines = file_bytes(file, most=MOST_BYTES).decode("utf-8").splitlines()
     except UnicodeDecodeError:
-        complaints.add("label files are no text and count as empty", file)
-        return []
+        raise ValueError(f"{file}: no UTF-8 text") from None
     for number, line in enumerate(lines, 1):
         words = line.split()
         if not words:
@@ -82,6 +93,11 @@ def _lines(folder: str, image: str, complaints: Complaints) -> list[tuple[int, l
             label, points = int(words[0]), [float(word) for word in words[1:]]
         except ValueError:
             label, points = -1, []
+        if label >= MOST_CLASSES:
+            complaints.add(
+                f"lines name a class above {MOST_CLASSES - 1:,}, left out", f"{file}:{number}"
+            )
+            continue
         if label < 0 or len(points) < 4 or len(points) % 2:
             complaints.add("lines are not `class x y width height`, left out", f"{file}:{number}")
             continue
@@ -94,10 +110,10 @@ def class_names(folders: Sequence[str], count: int) -> tuple[str, ...]:
     names: list[str] = []
     for folder in folders:
         for file in (os.path.join(folder, name) for name in (*NAME_FILES, *YAML_FILES)):
-            if not names and os.path.isfile(file):
-                with open(file, encoding="utf-8", errors="replace") as stream:
-                    text = stream.read()
+            if not names and os.path.lexists(file):
+                text = file_bytes(file, most=MOST_BYTES).decode("utf-8", "replace")
                 names = _from_yaml(text) if file.endswith(("yaml", "yml")) else text.splitlines()
+                check_classes(len(names), file)
     names = [printable(name.strip()) for name in names if name.strip()]
     if len(names) < count or len(set(names)) < len(names):
         return tuple(map(str, range(count)))
@@ -106,8 +122,14 @@ def class_names(folders: Sequence[str], count: int) -> tuple[str, ...]:
 
 def _from_yaml(text: str) -> list[str]:
     """`names: [a, b]`, or a name a line below it (`- a`, `0: a`): all that such files hold."""
-    if (inline := re.search(r"^names:\s*\[(.*?)\]", text, re.M | re.S)) is not None:
-        return [word.strip().strip("'\"") for word in inline[1].split(",")]
-    block = re.search(r"^names:[ \t]*\n((?:[ \t]*(?:-|\d+:)[^\n]*\n?)+)", text, re.M)
-    lines = [] if block is None else block[1].splitlines()
-    return [re.sub(r"^\s*(?:-|\d+:)\s*", "", line).strip().strip("'\"") for line in lines]
+    heading = re.search(r"^names:[ \t]*", text, re.M)
+    below = "" if heading is None else text[heading.end() :].lstrip()
+    if below.startswith("["):
+        return [word.strip().strip("'\"") for word in below[1:].partition("]")[0].split(",")]
+    names = []
+    for line in below.splitlines():
+        item = re.match(r"[ \t]*(?:-|\d+:)(.*)", line)
+        if item is None:
+            break
+        names.append(item[1].strip().strip("'\""))
+    return names
