@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -328,3 +329,81 @@ def test_several_labels_in_an_npz(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="one whole number per image"):
         load(tmp_path / "b.npz")
     assert load(tmp_path / "b.npz", task="multilabel").num_classes == 3
+
+
+# --- strangers' ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "change, says",
+    [
+        (lambda row: row.update(category_id=[1]), "1 annotations are of no category"),
+        (lambda row: row.update(category_id=True), "1 annotations are of no category"),
+        (lambda row: row.update(category_id=10**18), "1 annotations are of no category"),
+        (lambda row: row.update(bbox=[10**400, 1, 2, 2]), "1 boxes are not four numbers"),
+        (lambda row: row.update(bbox=[1e308, 1, 1e308, 2]), "1 boxes are not four numbers"),
+        (lambda row: row.update(bbox=[True, 1, 2, 2]), "1 boxes are not four numbers"),
+    ],
+)
+def test_hostile_numbers_are_left_out(change: Any, says: str, tmp_path: Path) -> None:
+    split = with_coco(tmp_path, lambda content: change(content["annotations"][0]))
+    assert noted(split, says), split.notes
+
+
+@pytest.mark.parametrize("identity", [1.0, True, None, [1], {"a": 1}])
+def test_an_id_that_is_none_is_named(identity: Any, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"annotations\[0\]: 'image_id' should be a whole number"):
+        with_coco(tmp_path, lambda content: content["annotations"][0].update(image_id=identity))
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        {"size": [48, 48], "counts": [10**15, 5]},
+        {"size": [10**9, 10**9], "counts": [1]},
+        {"size": [48, 48], "counts": [-1, 2305]},
+        {"size": [48, 48], "counts": [2304.0]},
+        {"size": [48, 48], "counts": "o" * 40},
+        {"size": [48, 48], "counts": "\u00e9"},
+        [[10**400, 1, 2, 3, 4, 5]],
+        [[float("nan"), 1, 2, 3, 4, 5]],
+        [[]],
+    ],
+)
+def test_a_hostile_outline_names_its_image(shape: Any, tmp_path: Path) -> None:
+    content = coco_of(SCENES, "polygons")
+    content["annotations"][0]["segmentation"] = shape
+    write_images(tmp_path / "images", SCENES)
+    (tmp_path / "annotations.json").write_text(json.dumps(content))
+    with pytest.raises(ValueError, match=r"000.png: the segmentation of its object 1 cannot be"):
+        load(tmp_path)
+
+
+def test_too_many_objects_and_classes(tmp_path: Path) -> None:
+    write_yolo(tmp_path, SCENES)
+    labels = tmp_path / "labels" / "000.txt"
+    labels.write_text(f"0 0.5 0.5 0.2 0.2\n{10**18} 0.5 0.5 0.2 0.2\n")
+    assert noted(load(tmp_path), "1 lines name a class above 9,999, left out")
+    labels.write_text("0 0.5 0.5 0.2 0.2\n" * 10_001)
+    with pytest.raises(ValueError, match=r"000.png: 10,001 objects, more than the 10,000"):
+        load(tmp_path)
+
+
+def test_pipes_and_loops_are_not_read(tmp_path: Path) -> None:
+    write_yolo(tmp_path, SCENES)
+    for name, make in (("000", os.mkfifo), ("001", lambda file: os.symlink(file, file))):
+        file = tmp_path / "labels" / f"{name}.txt"
+        file.unlink()
+        make(file)
+    split = load(tmp_path)
+    assert len(split.train) == 4 and noted(split, "2 label files were left out with their images")
+    os.mkfifo(tmp_path / "annotations.json")
+    with pytest.raises(ValueError, match="not a file, but a folder, a pipe or a device"):
+        load(tmp_path)
+
+
+def test_doubled_keys_are_refused(tmp_path: Path) -> None:
+    write_images(tmp_path / "images", SCENES)
+    (tmp_path / "annotations.json").write_text('{"images": [], "images": []}')
+    with pytest.raises(ValueError, match="'images' is there twice"):
+        load(tmp_path)
