@@ -16,11 +16,18 @@ from torch import nn
 
 import dada
 from dada import Policy
-from dada.config import TrainConfig
+from dada.config import TrainConfig, search_config
 from dada.data import Split, load, reduce, split_off_validation
 from dada.policy import baselines
 from dada.policy.space import SearchSpace
-from dada.policy_search.lookahead import OPERATIONS, POLICIES, runs, single_operations
+from dada.policy_search.lookahead import (
+    LONGER,
+    OPERATIONS,
+    POLICIES,
+    _doublings,
+    runs,
+    single_operations,
+)
 from dada.policy_search.lookahead.runs import BranchedRun, BranchedRuns, run_branches
 from dada.policy_search.lookahead.scoring import (
     ArmLosses,
@@ -41,7 +48,7 @@ from dada.policy_search.parameters import MagnitudeDistribution, PolicyParameter
 from dada.runlog import RunLog
 from dada.terminal.results import print_result
 from dada.training.loop import Job, run_job
-from quick import QUICK_LOOKAHEAD
+from quick import QUICK_LOOKAHEAD, search_job
 
 CPU = torch.device("cpu")
 SPACE = SearchSpace.named("paper")
@@ -515,3 +522,49 @@ def test_the_terminal_says_what_was_decided(seen, words):
     policy = replace(UNIFORM, provenance={"lookahead": seen})
     print_result(dada.Result(policy=policy, history=[], seconds=1.0), console)
     assert words in console.file.getvalue()
+
+
+# --- a longer training than those in which a search looks ahead -----------------------------------
+
+
+def test_a_trend_is_followed_run_by_run():
+    """Weak augmentation is ahead now, and strong gains more from every doubling."""
+    now = ArmLosses(loss={"weak": [1.0, 1.1], "strong": [1.2, 1.3]})
+    later = ArmLosses(loss={"weak": [0.9, 1.0], "strong": [0.95, 1.05]})
+    followed = now.followed(later, 2.0)
+    assert followed.loss["weak"] == pytest.approx([0.8, 0.9])
+    assert followed.loss["strong"] == pytest.approx([0.7, 0.8])
+    assert now.followed(later, 1.0).loss["strong"] == pytest.approx(later.loss["strong"])
+
+
+@pytest.mark.parametrize(("for_epochs", "doublings"), [(None, 0), (2, 0), (8, 2), (10**5, 3)])
+def test_how_far_a_trend_is_followed(split, for_epochs, doublings):
+    config = search_config("dada", for_epochs=for_epochs)
+    job = search_job(split, network(0), config, device=CPU)
+    runs = BranchedRuns.of(job)
+    two_epochs = replace(runs, halves=tuple((s, replace(c, epochs=2)) for s, c in runs.halves))
+    assert _doublings(job, two_epochs) == doublings
+    assert two_epochs.lengthened(2).epochs == 4
+
+
+def test_a_search_for_a_long_training_sees_two_lengths_and_is_resumed(split, tmp_path):
+    settings = replace(QUICK_LOOKAHEAD, seconds=12.0, most_policy_runs=2)
+    how = {"for_epochs": 50, "lookahead": settings}
+    told: list[tuple[int, int]] = []
+    whole = searched(split, tmp_path / "whole", on_lookahead=lambda *now: told.append(now), **how)
+    facts = whole.policy.provenance["lookahead"]
+    assert facts["doublings"] == 3.0 and told[-1][0] == told[-1][1]
+    short, longer = (
+        json.loads((tmp_path / "whole" / name).read_text()) for name in (POLICIES, LONGER)
+    )
+    assert short.keys() == longer.keys() and short != longer
+
+    def stop(done: int, total: int) -> None:
+        if done == total - 1:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        searched(split, tmp_path / "run", on_lookahead=stop, **how)
+    searched(split, tmp_path / "run", resume=True, **how)
+    policies = [(tmp_path / name / "policy.json").read_bytes() for name in ("whole", "run")]
+    assert policies[0] == policies[1]

@@ -14,6 +14,7 @@ import pytest
 import torch
 
 import dada
+from dada import tasks
 from dada.models.weights import from_file
 from dada.policy import Policy
 from dada.report import write_report
@@ -101,7 +102,7 @@ def test_trainings_are_not_written_through_a_link(tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "trainings").symlink_to(tmp_path / "mine")
     with pytest.raises(ValueError, match="trainings is a link, nothing is written through it"):
-        Records(tmp_path / "run", ["uniform"])
+        Records(tmp_path / "run", ["uniform"], tasks.named("classification"))
 
 
 def test_files_are_read_up_to_a_size(tmp_path):

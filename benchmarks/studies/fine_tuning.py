@@ -164,7 +164,8 @@ class Study:
 
     def conclude(self) -> list[dict[str, Any]]:
         """Spearman's correlation of every reading with the truth, of one run and of all."""
-        truth = [statistics.mean(self.found["truth"][name].values()) for name in self.arms]
+        known = {name: each for name, each in self.found["truth"].items() if each}
+        truth = [statistics.mean(each.values()) for each in known.values()]
         rows = []
         for table in [name for name in self.found if name in TABLES]:
             runs = list(self.found[table].values())
@@ -172,16 +173,16 @@ class Study:
             for reading, sign in READINGS.items():
                 if reading not in readings:
                     continue
-                each = [[sign * run[name][reading] for name in self.arms] for run in runs]
+                each = [[sign * run[name][reading] for name in known] for run in runs]
                 mean = [statistics.mean(of_runs) for of_runs in zip(*each, strict=True)]
-                known = [float(spearmanr(one, truth).statistic) for one in each]
+                alone = [float(spearmanr(one, truth).statistic) for one in each]
                 rows.append(
                     {
                         "training": table,
                         "reading": reading,
-                        "one run": statistics.mean(known),
+                        "one run": statistics.mean(alone),
                         "all runs": float(spearmanr(mean, truth).statistic),
-                        "best": list(self.arms)[mean.index(max(mean))],
+                        "best": list(known)[mean.index(max(mean))],
                         "seconds": self.found["seconds"][table],
                     }
                 )
@@ -234,6 +235,8 @@ def main() -> None:
     found["table"] = study.conclude()
     study.save()
     for name, each in found["truth"].items():
+        if not each:
+            continue
         print(f"{name:24} {statistics.mean(each.values()):.2f}", *each.values())
     print_table(found["table"], list(found["table"][0]))
 

@@ -12,9 +12,10 @@ import tempfile
 import threading
 from pathlib import Path
 
+import numpy as np
 from browser import Browser
 from PIL import Image
-from screenshots import IMAGES, check, few_colours, write_photos
+from screenshots import IMAGES, check, few_colours
 
 from dada.explorer import Server, open_explorer
 
@@ -29,6 +30,24 @@ for (const [key, value] of [["Rotate probability", 1], ["Rotate magnitude", 1]])
 }
 document.querySelector("input[type=checkbox][data-key=Invert]").click();
 """
+
+CROPS, SIDE = 12, 96
+
+
+def write_photos(folder: Path) -> None:
+    """Square crops of two photographs, one folder for each."""
+    from sklearn.datasets import load_sample_images
+
+    random = np.random.default_rng(0)
+    for name, pixels in zip(("temple", "flower"), load_sample_images().images, strict=True):
+        photo = Image.fromarray(pixels)
+        (folder / name).mkdir(parents=True)
+        for i in range(CROPS):
+            side = int(random.integers(100, 200))
+            left = int(random.integers(0, photo.width - side))
+            top = int(random.integers(0, photo.height - side))
+            crop = photo.crop((left, top, left + side, top + side))
+            crop.resize((SIDE, SIDE), Image.Resampling.LANCZOS).save(folder / name / f"{i:03d}.png")
 
 
 def photograph(server: Server, file: Path, width: int, height: int, *, dark: bool = False) -> None:

@@ -7,7 +7,11 @@ from collections.abc import Callable
 
 from measure import RESULTS, markdown, result_of
 
-TRAININGS = {"repeated 0.5": "their second half repeated", "repeated 1.0": "whole"}
+TRAININGS = {
+    "repeated 0.5": "short fine-tunings, their second half repeated",
+    "repeated 1.0": "short fine-tunings, whole",
+    "features": "heads on features",
+}
 READINGS = {
     "loss": "plain loss",
     "calibrated_loss": "loss at the best temperature",
@@ -17,7 +21,7 @@ JUDGED = {"cub60": "CUB-60", "rsscn7": "RSSCN7", "caltech101": "Caltech-101"}
 CONTENDERS = ("dada", "rival", "none", "uniform", "trivialaugment")
 
 
-def pilot_table() -> str:
+def pilot_table(file: str) -> str:
     rows = [
         (
             TRAININGS[row["training"]],
@@ -25,9 +29,9 @@ def pilot_table() -> str:
             f"{row['one run']:.2f}",
             f"{row['all runs']:.2f}",
         )
-        for row in result_of("fine-tuning-birds")["table"]
+        for row in result_of(file)["table"]
     ]
-    columns = ("short fine-tunings", "reading", "rank correlation with truth, one run", "four runs")
+    columns = ("what is read", "reading", "rank correlation with truth, one run", "all runs")
     return markdown(columns, rows)
 
 
@@ -69,8 +73,14 @@ def seconds_of_searches() -> str:
     return f"{statistics.median(each['seconds'] for each in searches):.0f}"
 
 
+def gain_over(policy: str) -> str:
+    rows = {row["policy"]: row for row in result_of("fine-tuning-rsscn7")["table"]}
+    return f"{rows[policy]['dada_minus']:.2f}"
+
+
 PHOTOGRAPHS: dict[str, Callable[[], str]] = {
     "fine-tuning truth": truth_table,
-    "fine-tuning table": pilot_table,
+    "fine-tuning table": lambda: pilot_table("fine-tuning-birds"),
+    "fine-tuning operations table": lambda: pilot_table("fine-tuning-birds-operations"),
     "fine-tuning judge table": judge_table,
 }

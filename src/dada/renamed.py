@@ -33,7 +33,6 @@ MODULES = {
     "dada.space": "dada.policy.space",
     "dada.tracking": "dada.terminal.tracking",
     "dada.transform": "dada.policy.transform",
-    "dada.verify": "dada.policy_search.verify",
 }
 """Modules that moved; what lies in an old package is found in the new one."""
 

@@ -135,7 +135,12 @@ class Options(Fuzzer):
         def begin(*_: object, **__: object) -> None:
             raise BegunError
 
-        steps = ("searching.find_policy", "verifying.verify_searched", "run_job", "run_comparison")
+        steps = (
+            "searching.find_policy",
+            "verifying.verify_searched",
+            "run_job",
+            "comparing.run_comparison",
+        )
         with ExitStack() as patched:
             for step in steps:
                 patched.enter_context(patch(f"dada.api.{step}", begin))

@@ -12,6 +12,7 @@ from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
 from dada.api.tellers import Log, Teller
+from dada.comparison import METRICS
 from dada.comparison.plan import FEW_SEEDS, LONG, Plan
 from dada.config import SearchConfig, TrainConfig
 from dada.data import Split
@@ -167,8 +168,8 @@ class CompareProgress(RunProgress):
     def trial(self, trial: Trial, scores: dict[str, Any]) -> None:
         self.running.pop(str(trial), None)
         self.done += 1
-        first = next(iter(scores.values()))  # of a task's scores that is the one that decides
-        last = f"{trial}: {first:.2%} in {scores['seconds']:.0f} s"
+        score = next(scores[name] for name in METRICS if name in scores)
+        last = f"{trial}: {score:.2%} in {scores['seconds']:.0f} s"
         self._tell(last, ended=True)
 
     def _tell(self, numbers: str, *, ended: bool) -> None:

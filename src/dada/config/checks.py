@@ -14,7 +14,7 @@ from dada.safe_text import quoted
 
 # The most that is not a slip of the hand, and with which a run could still begin.
 MOST = {
-    **dict.fromkeys(("epochs", "least_epochs", "warmup_epochs"), 100_000),
+    **dict.fromkeys(("epochs", "for_epochs", "least_epochs", "warmup_epochs"), 100_000),
     **dict.fromkeys(("least_steps", "steps", "top", "batch_size", "most_images"), 10_000_000),
     **dict.fromkeys(("lr", "policy_lr"), 1e38),  # of a float with 32 bits
     **dict.fromkeys(("weight_decay", "temperature", "warmup_factor"), 1000),

@@ -34,6 +34,7 @@ FLAGS = (
     "hypergradient",
     "fixed_validation",
     "lookahead",
+    "for_epochs",
     "epochs",
     "batch_size",
     "lr",

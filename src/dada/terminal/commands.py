@@ -45,6 +45,9 @@ def search(
     fixed_validation: Annotated[
         bool | None, typer.Option(help="Always the same validation batch, as the authors did.")
     ] = None,
+    for_epochs: Annotated[
+        int | None, typer.Option(help="Epochs of the training that the policy is for.")
+    ] = None,
     lookahead: Annotated[
         float | None,
         typer.Option(help="Seconds of looking ahead, roughly; default 80, GPU 95; 0: none."),
@@ -69,6 +72,7 @@ def search(
             seed=options.seed,
             verify_budget=verify_budget,
             lookahead=lookahead,
+            for_epochs=for_epochs,
             estimator=estimator,
             space=space,
             exclude=comma_separated(exclude),

@@ -21,6 +21,7 @@ share their beginning.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -48,7 +49,9 @@ from dada.policy_search.measuring import Measured
 
 __all__ = ["LookedAhead", "OnRun", "look_ahead", "with_fewer_steps"]
 
-OPERATIONS, POLICIES = "lookahead.json", "lookahead-policies.json"  # in a run directory
+# In a run directory.
+OPERATIONS, POLICIES, LONGER = "lookahead.json", "lookahead-policies.json", "lookahead-longer.json"
+MOST_DOUBLINGS = 3.0  # a trend is not followed further: what is noise of one doubling grows, too
 
 OnRun = Callable[[int, int], None]
 """(runs done, runs in all)"""
@@ -86,11 +89,15 @@ def _look_ahead(job: SearchJob, measured: Measured, on_run: OnRun | None) -> Pol
     shapes, free = _candidates(job, measured, stand_in="stand_in" in facts)
     whole = features or own
     left = (1 - settings.first_round) * settings.seconds
-    second = min(whole.affordable(len(shapes) + len(free), left), settings.most_policy_runs)
+    count = len(shapes) + len(free)
+    doublings = 0.0 if features else _doublings(job, own)
+    # A run of twice the length beside each costs two more of them.
+    second = min(whole.affordable((3 if doublings else 1) * count, left), settings.most_policy_runs)
+    both = 2 if doublings else 1
 
     def ended(done: int) -> None:
         if on_run is not None:
-            on_run(done, first + second)
+            on_run(done, first + both * second)
 
     # 1. Every operation alone.
     losses = runs.losses(arms, first, file=OPERATIONS, on_run=ended)
@@ -109,6 +116,15 @@ def _look_ahead(job: SearchJob, measured: Measured, on_run: OnRun | None) -> Pol
             first=settings.most_runs,
             on_run=lambda done: ended(first + done),
         )
+        if doublings:
+            longer = own.lengthened(2).losses(
+                named,
+                second,
+                file=LONGER,
+                first=settings.most_runs,
+                on_run=lambda done: ended(first + second + done),
+            )
+            ends, facts = ends.followed(longer, doublings), {**facts, "doublings": doublings}
         name, seen = choose_policy(named, ends)
         policy, chosen = named[name], {"shape": name, **seen}
     # 3. How sure is that? Where chance explains what was seen, the usual policy is taken.
@@ -120,6 +136,14 @@ def _look_ahead(job: SearchJob, measured: Measured, on_run: OnRun | None) -> Pol
     return _with_facts(
         replace(policy, provenance=provenance), {**facts, "runs": first, "score": score, **chosen}
     )
+
+
+def _doublings(job: SearchJob, own: BranchedRuns) -> float:
+    """How often a training of the second round has to be doubled to be as long as the one that the
+    policy is for: longer trainings want more augmentation (docs/search-study.md)."""
+    if job.config.for_epochs is None or job.config.for_epochs <= own.epochs:
+        return 0.0
+    return round(min(MOST_DOUBLINGS, math.log2(job.config.for_epochs / own.epochs)), 4)
 
 
 def _candidates(

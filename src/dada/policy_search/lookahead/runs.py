@@ -165,6 +165,20 @@ class BranchedRuns(ArmRuns):
         """The first run's images."""
         return self.halves[0][0]
 
+    @property
+    def epochs(self) -> int:
+        """Of a training."""
+        epochs = self.halves[0][1].epochs
+        assert epochs is not None
+        return epochs
+
+    def lengthened(self, times: int) -> BranchedRuns:
+        """The same with trainings that are so many times as long."""
+        here, there = (
+            (split, replace(config, epochs=times * self.epochs)) for split, config in self.halves
+        )
+        return replace(self, halves=(here, there))
+
     def _run(self, arms: Mapping[str, Policy], number: int) -> BranchedRun:
         split, config = self.halves[number % 2]
         seed = seed_of(self.seed, "looking ahead", number)
