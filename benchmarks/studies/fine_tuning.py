@@ -167,7 +167,7 @@ class Study:
         known = {name: each for name, each in self.found["truth"].items() if each}
         truth = [statistics.mean(each.values()) for each in known.values()]
         rows = []
-        for table in [name for name in self.found if name in TABLES]:
+        for table in [name for name in TABLES if self.found.get(name)]:
             runs = list(self.found[table].values())
             readings = next(iter(runs[0].values()))
             for reading, sign in READINGS.items():
