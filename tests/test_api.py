@@ -24,8 +24,9 @@ from PIL import Image
 from torch import Tensor, nn
 
 import dada
-from dada.config import VERIFY, VerifyConfig
-from dada.data import load
+from dada.api.settings import without_idle_operations
+from dada.config import VERIFY, VerifyConfig, search_config
+from dada.data import Split, TensorPart, load
 from dada.policy_search import SearchJob
 from dada.runlog import UNFINISHED_POLICY, read_log
 from dada.terminal.commands import main
@@ -286,6 +287,23 @@ def test_excluded_operations_are_not_in_the_policy():
     names = {step.op for subpolicy in policy.subpolicies for step in subpolicy.ops}
     # Of fifteen; Color and Equalize cannot change grey images of 8x8 pixels.
     assert len(names) == 11 and not names & {"Invert", "Solarize", "Color", "Equalize"}
+
+
+@pytest.mark.parametrize(
+    "size", [(8, 8), (16, 16), (24, 24), (28, 28), (32, 32), (64, 64), (96, 64), (224, 224)]
+)
+@pytest.mark.parametrize("grey", [False, True])
+def test_only_what_cannot_change_images_is_left_out(size, grey):
+    """Whatever the size: no colour image does without Color."""
+    noise = torch.Generator().manual_seed(0)
+    images = torch.randint(256, (4, 3, *size), generator=noise, dtype=torch.uint8)
+    images = images[:, :1].repeat(1, 3, 1, 1) if grey else images
+    part = TensorPart(images, torch.arange(4) % 2)
+    split = Split(train=part, classes=("a", "b"), name="x")
+    left_out = without_idle_operations(search_config("dada"), split, lambda line: None).exclude
+    few_pixels = size[0] * size[1] < 256  # of which Pillow's Equalize makes the same image
+    wanted = {*(["Color"] if grey else []), *(["Equalize"] if few_pixels else [])}
+    assert set(left_out) == wanted
 
 
 def test_operations_that_cannot_change_the_data_are_left_out_with_a_word():
