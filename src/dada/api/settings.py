@@ -93,7 +93,7 @@ def _changes_nothing(op: Op, shape: tuple[int, int, int], grey: bool) -> bool:
     _, height, width = shape
     # Noise, as a pattern of any period may be the same in all colours at some size.
     levels_CHW = torch.randint(60, 188, shape, generator=torch.Generator().manual_seed(0))
-    levels_CHW[:, 0, 0] = 188  # Equalize leaves small images alone whose brightest level comes often
+    levels_CHW[:, 0, 0] = 188  # a brightest level that comes often can make Equalize do nothing
     image_CHW = levels_CHW[:1].expand(shape) if grey else levels_CHW
     images_BCHW = image_CHW.to(torch.uint8).repeat(2, 1, 1, 1)
     values_B = torch.tensor([op.low, op.high], dtype=torch.float64)
