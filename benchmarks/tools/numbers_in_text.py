@@ -41,6 +41,11 @@ def _claims() -> str:
     return f"{found['claims'] or 'none'} of {len(found['rows'])}"
 
 
+def _no_signal() -> str:
+    rows = result_of("null-check-digits")["rows"]
+    return str(sum(row["signal"] == "none" for row in rows))
+
+
 def _off_published() -> str:
     """The largest distance of an error from the published one, in points."""
     rows = result_of("cifar10")["trainings"].values()
@@ -89,6 +94,7 @@ NUMBERS: dict[str, Callable[..., str]] = {
     "n": lambda data, policy: str(judged(data, policy)["n"]),
     "fidelity": _fidelity,
     "claims": _claims,
+    "no signal": _no_signal,
     "fine-tuning seconds": seconds_of_searches,
     "fine-tuning gain": gain_over,
     "off published": _off_published,

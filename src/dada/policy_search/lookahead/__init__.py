@@ -35,7 +35,6 @@ from dada.policy_search.lookahead.features import FeatureRuns
 from dada.policy_search.lookahead.runs import BranchedRuns
 from dada.policy_search.lookahead.scoring import choose_policy, score_operations
 from dada.policy_search.lookahead.shapes import (
-    AFTER_STAND_IN,
     FINE_TUNING_SHAPES,
     SHAPES,
     Shape,
@@ -78,17 +77,17 @@ def _look_ahead(job: SearchJob, measured: Measured, on_run: OnRun | None) -> Pol
     facts: dict[str, Any] = {"features": True} if features else {}
     first = runs.affordable(len(arms), settings.first_round * settings.seconds)
     if not first:
-        # A stand-in knows which operations help. How much of them is enough, only the images
-        # themselves know (docs/search-study.md).
+        # A stand-in knows which operations help. How much of them is enough is another matter for
+        # larger images and networks (docs/search-study.md), so there is no second round.
         small = StandIn.of(job.split, job.config.base, settings, job.device, seed=job.seed)
         runs, facts = BranchedRuns.of(job, small), {"stand_in": small.facts}
-        first = runs.affordable(len(arms), settings.first_round * settings.seconds)
+        first = runs.affordable(len(arms), settings.seconds)
     if not first:
         unknown = {**measured.policy.provenance, "signal": None}
         return _with_facts(replace(measured.policy, provenance=unknown), None)
-    shapes, free = _candidates(job, measured, stand_in="stand_in" in facts)
+    shapes, free = _candidates(job, measured)
     whole = features or own
-    left = (1 - settings.first_round) * settings.seconds
+    left = 0.0 if "stand_in" in facts else (1 - settings.first_round) * settings.seconds
     count = len(shapes) + len(free)
     doublings = 0.0 if features else _doublings(job, own)
     # A run of twice the length beside each costs two more of them.
@@ -146,16 +145,12 @@ def _doublings(job: SearchJob, own: BranchedRuns) -> float:
     return round(min(MOST_DOUBLINGS, math.log2(job.config.for_epochs / own.epochs)), 4)
 
 
-def _candidates(
-    job: SearchJob, measured: Measured, *, stand_in: bool
-) -> tuple[tuple[Shape, ...], dict[str, Policy]]:
+def _candidates(job: SearchJob, measured: Measured) -> tuple[tuple[Shape, ...], dict[str, Policy]]:
     """The shapes of the second round, the first of which is left only for a clear gain, and the
     free policies that take part in it."""
     wanted, names = SHAPES, set[str]()
     if job.pretrained:
         wanted, names = FINE_TUNING_SHAPES, {"trivialaugment", "none"}
-    elif stand_in:
-        wanted, names = AFTER_STAND_IN, {"trivialaugment", "uniform"}
     # "trivialaugment without Color" is one of them, too.
     free = {
         name: policy

