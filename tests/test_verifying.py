@@ -73,3 +73,11 @@ def test_data_of_python_is_given_again(tmp_path: Path, monkeypatch: pytest.Monke
         dada.verify(tmp_path / "run", 3)
     found = dada.verify(tmp_path / "run", 3, train_data=data)
     assert found.policy.provenance["verification"]["trainings"] > 0
+
+
+def test_what_is_a_free_policy_is_verified_under_its_name(finished: Path):
+    """As where no signal was seen: it must not be given the record of policies that were found."""
+    (finished / "searched.json").write_text(dada.Policy.load("none").to_json())
+    facts = dada.verify(finished, 3).policy.provenance["verification"]
+    names = [entry["name"] for entry in facts["candidates"]]
+    assert "searched" not in names and "none" in names

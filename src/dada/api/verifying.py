@@ -29,7 +29,6 @@ BUDGET = 60.0  # nominal seconds, for a user who names none
 
 
 @one_line_errors
-@one_line_errors
 def verify(
     run: str | os.PathLike[str],
     budget: float | None = None,

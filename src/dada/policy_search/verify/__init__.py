@@ -109,9 +109,13 @@ def verify_searched(
             halves = split
         return replace(shorten(halves, training, short, seed=seed)[0], test=None)
 
+    # What is one of the free policies, as where no signal was seen, has that one's name and record.
+    free = free_policies(job.space)
+    name = next((known for known, policy in free.items() if policy == searched), "searched")
+    candidates = {name: searched, **{k: policy for k, policy in free.items() if k != name}}
     verified = verify(
         reduced,
-        {"searched": searched, **free_policies(job.space)},
+        candidates,
         job.build,
         config=config,
         budget=job.verify.seconds,
@@ -254,16 +258,16 @@ def _not_verified(
     each: float,
 ) -> Verification:
     """No training at all: the first candidate is returned as it is, and nothing is claimed."""
+    first = next(iter(candidates))
+    chosen = first if first in settled else AGAINST  # of which it is a copy then
     others = [name for name in settled if name != AGAINST]
     if others:
-        chosen = others[0]
         enough = math.ceil(LEAST_TRAININGS * each)
         verdict = (
             f"not verified: the budget of {budget:g} s allows no comparison; "
             f"give --verify-budget {enough} or more"
         )
     else:
-        chosen = AGAINST
         verdict = "not verified: no candidate differs from uniform; uniform is returned"
     return _with_facts(
         Verification(
@@ -278,7 +282,7 @@ def _not_verified(
             verdict=verdict,
             rounds=[],
             candidates=[],
-            left_out=others[1:],
+            left_out=[name for name in others if name != chosen],
             trainings=0,
             seconds=0.0,
             budget=budget,
