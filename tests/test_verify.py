@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from dada import models
-from dada.config import Base, TrainConfig
+from dada.config import FINE_TUNING, VERIFY_FINE_TUNING, Base, TrainConfig
 from dada.data import Split, TensorPart, split_off_validation
 from dada.policy import Policy, baselines
 from dada.policy.space import SPACES, SearchSpace, register
@@ -723,3 +723,20 @@ def test_the_simulated_numbers_of_the_page():
     assert share(3.0, 40, 500) >= 0.998
     assert share(1.5, 40, 500) == pytest.approx(0.70, abs=0.05)
     assert share(1.5, 73, 500) == pytest.approx(0.94, abs=0.03)
+
+
+@pytest.mark.parametrize("side", [160, 224])
+def test_photographs_are_verified_within_the_default_budget_of_a_card(side: int):
+    """Some 1,700 of them, one half to train on, with a network that people fine-tune."""
+    settings = VERIFY_FINE_TUNING["cuda"]
+    labels_N = torch.arange(850) % 38
+    images_NCHW = torch.zeros(1, 3, 1, 1, dtype=torch.uint8).expand(850, 3, side, side)
+    half = TensorPart(images_NCHW, labels_N)
+    split = Split(
+        name="photos", train=half, val=half, test=None, classes=tuple(map(str, range(38)))
+    )
+    short, config = shorten(split, TrainConfig(**FINE_TUNING), settings.training, seed=0)
+    network = models.build("timm:tf_efficientnet_lite0", 38, 3, (side, side), seed=0)
+    each = training_seconds(short, config, forward_work(network, (3, side, side)), "cuda")
+    plan = plan_for(int(settings.seconds / each), 6)
+    assert plan is not None and plan.candidates >= 5 and plan.pairs >= LEAST_PAIRS

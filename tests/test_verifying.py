@@ -14,11 +14,14 @@ from dada.config import VerifyConfig
 from quick import QUICK_LOOKAHEAD, TINY
 
 
+def tiny_verification(asked: object) -> VerifyConfig:
+    return VerifyConfig(seconds=0.0, training=TINY)
+
+
 @pytest.fixture
 def finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A search of the digits without a verification."""
-    quick = {"cpu": VerifyConfig(seconds=0.0, training=TINY)}
-    monkeypatch.setattr(verifying, "VERIFY", quick)
+    monkeypatch.setattr(verifying, "usual_verification", tiny_verification)
     out = tmp_path / "run"
     dada.search("digits", epochs=1, lookahead=QUICK_LOOKAHEAD, device="cpu", out=out)
     return out
@@ -63,7 +66,7 @@ def test_mistakes_are_named(finished: Path, tmp_path: Path):
 
 
 def test_data_of_python_is_given_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(verifying, "VERIFY", {"cpu": VerifyConfig(seconds=0.0, training=TINY)})
+    monkeypatch.setattr(verifying, "usual_verification", tiny_verification)
     noise = torch.Generator().manual_seed(0)
     images = torch.randint(256, (60, 1, 8, 8), generator=noise, dtype=torch.uint8)
     data = images, torch.arange(60) % 3

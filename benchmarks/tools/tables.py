@@ -22,6 +22,8 @@ from photo_tables import PHOTOGRAPHS
 from reliability_table import RELIABILITY
 from study_tables import LOG, STUDY
 
+from dada.trials.cost import SPEEDS
+
 ROOT = Path(__file__).parents[2]
 GROWTH = {"images": "images", "side": "pixels a side", "ops": "operations", "views": "views"}
 
@@ -158,6 +160,26 @@ def cifar10_table() -> str:
     )
 
 
+def speeds_table() -> str:
+    """The nominal machines by which budgets are counted, as the code has them."""
+    columns = ("operations", "depthwise", "numbers moved", "a layer begins in", "a step, besides")
+    rows = []
+    for device, speed in SPEEDS.items():
+        whole = "" if speed.whole == float("inf") else f"; a whole network {speed.whole:.3g}"
+        rows.append(
+            (
+                device,
+                f"{speed.operations:.3g} a second{whole}",
+                f"{speed.grouped:.3g} a second",
+                f"{speed.numbers:.3g} a second",
+                f"{1e6 * speed.launch:.2g} us",
+                f"{1e3 * speed.step:.2g} ms",
+                f"{speed.start:g} s",
+            )
+        )
+    return markdown(("nominal machine", *columns, "a training, besides"), rows)
+
+
 # Page -> name of the table -> what makes it.
 TABLES: dict[str, dict[str, Callable[[], str]]] = {
     "README.md": {"ops table": ops_table},
@@ -175,6 +197,7 @@ TABLES: dict[str, dict[str, Callable[[], str]]] = {
     "docs/reliability.md": RELIABILITY,
     "docs/search-study.md": STUDY,
     "docs/search-study-log.md": LOG,
+    "docs/verify.md": {"speeds table": speeds_table},
     "docs/which-policy.md": CHOICE,
 }
 

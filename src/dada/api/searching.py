@@ -50,9 +50,11 @@ def search_job(
     seed = asked.seed
     auto = wants_auto(settings)
     config = search_settings(asked, preset, lookahead, settings)
-    verification = verify_settings(asked, config, verify, verify_budget)
+    verify_settings(asked, config, verify, verify_budget)  # mistakes, before data is read
     asked, split, base = asked.load(config.base, settings, val_data=val_data, seed=seed)
+    # What is usual depends on whether the network is pretrained, which the data may decide.
     ahead = lookahead_settings(asked, config, lookahead)
+    verification = verify_settings(asked, config, verify, verify_budget)
     config = replace(asked.usual(config, settings, split), base=base)
     if asked.recipe is not None:
         split = reduced(split, asked.recipe, seed)

@@ -16,6 +16,7 @@ from dada.config import (
     LOOKAHEAD,
     LOOKAHEAD_FINE_TUNING,
     VERIFY,
+    VERIFY_FINE_TUNING,
     LookaheadConfig,
     SearchConfig,
     TrainConfig,
@@ -119,7 +120,7 @@ def verify_settings(
     if isinstance(verify, VerifyConfig):
         settings = verify
     else:
-        settings = VERIFY[asked.device.type]
+        settings = usual_verification(asked)
         # The paper's search is the paper's, without what came after it.
         default = config.preset == "dada" and asked.recipe is None
         if seconds is not None:
@@ -127,6 +128,11 @@ def verify_settings(
         if not verify or (seconds is None and not default):
             settings = replace(settings, seconds=0.0)
     return settings
+
+
+def usual_verification(asked: Preparation) -> VerifyConfig:
+    settings = VERIFY if asked.weights is None else VERIFY_FINE_TUNING
+    return settings[asked.device.type]
 
 
 def train_settings(asked: Preparation, settings: Mapping[str, Any]) -> TrainConfig:

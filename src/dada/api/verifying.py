@@ -12,7 +12,8 @@ from torch import nn
 from dada.api.preparation import prepare
 from dada.api.results import Result
 from dada.api.searching import search_job
-from dada.config import VERIFY, real_number
+from dada.api.settings import usual_verification
+from dada.config import real_number
 from dada.models import is_factory
 from dada.models.weights import Tell
 from dada.policy import Policy
@@ -59,7 +60,7 @@ def verify(
         raise ValueError(f"{path}: the images are not those of the search; give `train_data`")
     before = held.verification
     spent = number(before.get("budget")) or 0.0
-    settings = replace(VERIFY[asked.device.type], seconds=spent + added)
+    settings = replace(usual_verification(asked), seconds=spent + added)
     file = path / SEARCHED
     searched = Policy.load(file) if file.is_file() else held.policy
     lock = DirectoryLock(path)

@@ -82,6 +82,9 @@ LOOKAHEAD = {
     ),
 }
 
+# As long as a fine-tuning is (FINE_TUNING), or a little less.
+SHORT_FINE_TUNING = ShortTraining(steps=200, least_epochs=10, largest_batch=64, steps_per_epoch=8)
+
 # For pretrained networks, whose features are read (policy_search/lookahead/features.py).
 # Augmentation mostly makes a network less confident in fine-tuning: of whole policies the plain
 # loss knew nothing, the calibrated one did (docs/photographs.md).
@@ -89,7 +92,7 @@ LOOKAHEAD_FINE_TUNING = {
     device: replace(
         settings,
         seconds=seconds,
-        training=ShortTraining(steps=200, least_epochs=10, largest_batch=64, steps_per_epoch=8),
+        training=SHORT_FINE_TUNING,
         reading="calibrated_loss",
         most_policy_runs=8,
     )
@@ -124,4 +127,10 @@ class VerifyConfig:
 VERIFY = {
     "cpu": VerifyConfig(seconds=0.0),
     "cuda": VerifyConfig(seconds=62.0, training=ShortTraining(steps=1000)),
+}
+
+# Photographs take longer, and looking ahead takes less time with a pretrained network.
+VERIFY_FINE_TUNING = {
+    "cpu": VerifyConfig(seconds=0.0, training=SHORT_FINE_TUNING),
+    "cuda": VerifyConfig(seconds=90.0, training=SHORT_FINE_TUNING),
 }
