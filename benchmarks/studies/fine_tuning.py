@@ -104,18 +104,25 @@ class Study:
         )
 
     def truth(self, seeds: range) -> None:
-        """Test accuracy in percent of every arm and seed that is not known yet."""
+        """Test accuracy in percent of every arm and seed that is not known yet.
+
+        Arms that are the same policy share their trainings, which would be the same, too.
+        """
         held = self.found.setdefault("truth", {})
         assert self.whole.test is not None
-        names, jobs = {}, []
+        names: dict[tuple[str, int], list[str]] = {}
+        jobs = []
         for seed in seeds:
             for name, policy in self.arms.items():
-                if str(seed) not in held.setdefault(name, {}):
+                if str(seed) in held.setdefault(name, {}):
+                    continue
+                same = replace(policy, provenance={}).to_json(), seed
+                if same not in names:
                     jobs.append(self.job(self.whole, policy, self.config, seed, self.whole.test))
-                    names[id(jobs[-1])] = name, seed
+                names.setdefault(same, []).append(name)
         for job, result in train_many(jobs, self.at_once):
-            name, seed = names[id(job)]
-            held[name][str(seed)] = round(100 * result.scores.accuracy, 4)
+            for name in names[replace(job.policy, provenance={}).to_json(), job.seed]:
+                held[name][str(job.seed)] = round(100 * result.scores.accuracy, 4)
             self.save()
 
     def readings(self, short: ShortTraining, runs: int, repeated: float) -> None:

@@ -39,7 +39,7 @@ from dada.training.loop import train_many
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
 
-from measure import print_table, welch
+from measure import print_table, units_of, welch
 
 RANDAUGMENTS = [f"randaugment:{n},{m}" for n in (1, 2) for m in (0.3, 0.5, 0.7)]
 FREE = ("none", "uniform", "trivialaugment")
@@ -101,11 +101,7 @@ def rival(study: Study, seed: int) -> str:
 
 
 def conclude(found: dict[str, Any]) -> None:
-    units: dict[str, list[float]] = {}
-    for name, accuracy in found["truth"].items():
-        contender, _, unit = name.partition(" of ")
-        each = list(accuracy.values())
-        units.setdefault(contender, []).extend([statistics.mean(each)] if unit else each)
+    units = units_of(found["truth"])
     found["table"] = []
     for name, mine in units.items():
         row = {"policy": name, "accuracy": statistics.mean(mine), "n": len(mine)}

@@ -79,15 +79,34 @@ def machine() -> dict[str, Any]:
 
 def welch(one: list[float], other: list[float]) -> tuple[float, ...]:
     """By how much `one` is higher on average, and Welch's 95% interval of that."""
+    return stratified_welch([(one, other)])
+
+
+def stratified_welch(strata: Sequence[tuple[list[float], list[float]]]) -> tuple[float, ...]:
+    """The mean over strata (data sets, say) of how much the first is higher, and its interval."""
     from scipy.stats import t as student
 
-    parts = [statistics.variance(each) / len(each) for each in (one, other)]
+    groups = [each for pair in strata for each in pair]
+    parts = [statistics.variance(each) / len(each) / len(strata) ** 2 for each in groups]
     degrees = sum(parts) ** 2 / sum(
-        part**2 / (len(each) - 1) for part, each in zip(parts, (one, other), strict=True)
+        part**2 / (len(each) - 1) for part, each in zip(parts, groups, strict=True)
     )
     half = float(student.ppf(0.975, degrees)) * sum(parts) ** 0.5
-    difference = statistics.mean(one) - statistics.mean(other)
+    difference = statistics.mean(
+        statistics.mean(one) - statistics.mean(other) for one, other in strata
+    )
     return difference, difference - half, difference + half
+
+
+def units_of(truth: dict[str, dict[str, float]]) -> dict[str, list[float]]:
+    """What is compared, contender by contender: the mean of "dada of 0", and so on, counts as one;
+    of free policies, every training."""
+    units: dict[str, list[float]] = {}
+    for name, accuracy in truth.items():
+        contender, _, unit = name.partition(" of ")
+        each = list(accuracy.values())
+        units.setdefault(contender, []).extend([statistics.mean(each)] if unit else each)
+    return units
 
 
 def print_table(rows: Sequence[dict[str, Any]], columns: Sequence[str]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable
 
-from measure import RESULTS, markdown, result_of
+from measure import RESULTS, markdown, result_of, stratified_welch, units_of
 
 TRAININGS = {
     "repeated 0.5": "short fine-tunings, their second half repeated",
@@ -59,6 +59,15 @@ def judge_table() -> str:
             gain = f"{row['dada_minus']:+.2f} ({row['from']:+.2f} to {row['to']:+.2f})"
             cells.append(f"{row['accuracy']:.1f}: {gain}")
         rows.append((title, *cells))
+    judged = [f"fine-tuning-{data}" for data in JUDGED]
+    if all((RESULTS / f"{file}.json").exists() for file in judged):
+        units = [units_of(result_of(file)["truth"]) for file in judged]
+        gains = [
+            stratified_welch([(each["dada"], each[name]) for each in units])
+            for name in CONTENDERS[1:]
+        ]
+        cells = [f"{gain:+.2f} ({low:+.2f} to {high:+.2f})" for gain, low, high in gains]
+        rows.append(("**mean of the three**", "", *cells))
     columns = (
         "data",
         "found by searches",
