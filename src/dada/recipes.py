@@ -90,13 +90,19 @@ def _full(reduced: Recipe) -> Recipe:
 
 def _evaluations() -> Iterator[Recipe]:
     for data, model, epochs, batch, lr, decay in _EVALUATIONS:
-        settings = {"epochs": epochs, "batch_size": batch, "lr": lr, "weight_decay": decay}
-        others = {**_WARMUP, **_OTHERWISE.get(model, {}), "base": BASES[data]}
+        others = {**_WARMUP, **_OTHERWISE.get(model, {})}
         yield Recipe(
             name=f"{data.removesuffix('-extra')}_{model}",
             data=data,
             model=model,
-            train=TrainConfig(**settings, **others),
+            train=TrainConfig(
+                epochs=epochs,
+                batch_size=batch,
+                lr=lr,
+                weight_decay=decay,
+                base=BASES[data],
+                **others,
+            ),
         )
 
 
@@ -120,7 +126,6 @@ def named(name: str, *, wants: str | None = None) -> Recipe:
     if name not in kept:
         kind = "" if wants is None else f" to {wants} with"
         raise ValueError(
-            f"no recipe {quoted(name)}{kind}; there are {', '.join(kept)}"
-            f"{did_you_mean(name, kept)}"
+            f"no recipe {quoted(name)}{kind}; there are {', '.join(kept)}{did_you_mean(name, kept)}"
         )
     return kept[name]
