@@ -5,6 +5,7 @@ Shapes: B images, C channels, H height, W width.
 
 from __future__ import annotations
 
+import inspect
 import json
 import math
 import os
@@ -13,7 +14,7 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 import dada
+from dada.api.preparation import SharedOptions, prepare
 from dada.api.settings import without_idle_operations
 from dada.config import VERIFY, VerifyConfig, search_config
 from dada.data import Split, TensorPart, load
@@ -36,6 +38,18 @@ SOURCE = Path(__file__).parents[1] / "src"
 PRESETS = ("dada", "paper")
 
 
+@pytest.mark.parametrize("function", [dada.search, dada.train, dada.compare])
+def test_what_all_three_are_asked_is_asked_alike(function):
+    """`SharedOptions.of(locals())` takes an option by its name: one misspelt would be lost."""
+    own = inspect.signature(function).parameters
+    for option in fields(SharedOptions):
+        if option.name == "settings":
+            assert own["settings"].kind is inspect.Parameter.VAR_KEYWORD
+        elif (function, option.name) != (dada.compare, "seed"):  # which has `seeds`
+            assert own[option.name].default == option.default, option.name
+            assert own[option.name].annotation == option.type, option.name
+
+
 def some_digits(count: int = 192) -> tuple[Tensor, Tensor]:
     """The first of the embedded digits, 8x8 grey, all ten classes."""
     return load("digits").train.batch(torch.arange(count))
@@ -45,6 +59,24 @@ def quick_search(preset: str = "dada", **changes: Any) -> dada.Result:
     settings = {"epochs": 4, "batch_size": 32, "device": "cpu", "seed": 3}
     settings |= {"lookahead": QUICK_LOOKAHEAD} if preset == "dada" else {}
     return dada.search(some_digits(), preset=preset, **settings | changes)
+
+
+def test_images_are_decoded_once_though_the_network_chooses_their_size(tmp_path, monkeypatch):
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        for i in range(2):
+            Image.new("RGB", (130, 120), (60 * i, 0, 0)).save(tmp_path / name / f"{i}.png")
+    decoded = []
+    real = dada.data.parts.open_file
+    monkeypatch.setattr(
+        "dada.data.parts.open_file", lambda path, **how: decoded.append(path) or real(path, **how)
+    )
+    choice = dada.models.Choice(name="small", side=96)
+    monkeypatch.setattr("dada.models.default_network", lambda *about: choice)
+    asked = prepare("train", str(tmp_path), SharedOptions(device="cpu"))
+    asked, split, _ = asked.load(dada.config.Base(), seed=0)
+    assert split.image_size == asked.image_size == (96, 104) and asked.model == "small"
+    assert len(decoded) == len(set(decoded)) == 4
 
 
 class StopError(Exception):

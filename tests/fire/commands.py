@@ -6,7 +6,7 @@ import io
 import os
 import random
 import shutil
-from contextlib import ExitStack
+from contextlib import ExitStack, chdir
 from typing import Any
 from unittest.mock import patch
 
@@ -53,7 +53,8 @@ class Images(Fuzzer):
             file = self.folder / f"one{suffix}"
             file.write_bytes(raw)
             (self.folder / "one-augmented.png").unlink(missing_ok=True)
-            command("show", "dada-cifar10", "--image", str(file))
+            with chdir(self.folder):  # the sheet is written to the working directory
+                command("show", "dada-cifar10", "--image", str(file))
             return
         file = self.photos / "a" / f"hostile{suffix}"
         file.write_bytes(raw)

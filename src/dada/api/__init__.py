@@ -2,33 +2,30 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
-from collections.abc import Callable
-from dataclasses import asdict, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from torch import nn
 
-from dada.api.comparing import DEFAULT_POLICIES, compare
-from dada.api.preparation import ImageSize, OutPath, prepare
+from dada.api.comparing import DEFAULT_POLICIES, comparison_job
+from dada.api.preparation import ImageSize, OutPath, SharedOptions, prepare
 from dada.api.progress import followed
-from dada.api.results import Result, Trained, write_training
+from dada.api.results import Result, Trained
 from dada.api.searching import OnEpoch, run_search, search_job
-from dada.api.settings import check_size, train_settings, wants_auto, with_room
+from dada.api.training import run_training, train_job
 from dada.api.verifying import verify
-from dada.comparison import Comparison
+from dada.comparison import Comparison, OnTrial, PolicyLike, run_comparison
+from dada.comparison.plan import Plan, plan_of
 from dada.config import LookaheadConfig, SearchConfig, TrainConfig, VerifyConfig
-from dada.data import Split, split_for_scoring
-from dada.engine import joined, out_of_memory_named
+from dada.data import Split
 from dada.models.weights import Tell
-from dada.policy import Policy, baselines
+from dada.policy import Policy
 from dada.policy_search.lookahead import OnRun
 from dada.policy_search.verify import OnTraining
-from dada.runlog import POLICY
 from dada.safe_text import one_line_errors
-from dada.training.loop import Job, run_job
-from dada.training.loop import try_step as training_step
+from dada.trials.runners import OnTrialEpoch
 
 __all__ = [
     "DEFAULT_POLICIES",
@@ -85,26 +82,8 @@ def search(
     settings as a value, a `LookaheadConfig` or a `VerifyConfig`. With `skip_bad`, image files that
     cannot be read are left out. `progress` shows bars; without it the logger "dada" is told.
     """
-    asked = prepare(
-        "search",
-        train_data,
-        model,
-        recipe,
-        seed,
-        device,
-        image_size,
-        out,
-        resume,
-        pretrained=pretrained,
-        weights=weights,
-        freeze=freeze,
-        settings=settings,
-        on_note=on_note,
-        skip_bad=skip_bad,
-    )
-    asked, job, facts = search_job(
-        asked, val_data, preset, lookahead, verify, verify_budget, settings, graph=graph
-    )
+    asked = prepare("search", train_data, SharedOptions.of(locals()))
+    asked, job, facts = search_job(asked, val_data, preset, lookahead, verify, verify_budget)
     if on_start is not None:
         on_start(job.split, job.config, job.model_name)
     return run_search(asked, job, facts, on_epoch, on_lookahead, on_training)
@@ -140,77 +119,56 @@ def train(
     is set aside. `settings` are those of `TrainConfig`, over the defaults or over those of a recipe
     of the paper. `progress` shows a bar; without it the logger "dada" is told.
     """
-    asked = prepare(
-        "train",
-        data,
-        model,
-        recipe,
-        seed,
-        device,
-        image_size,
-        out,
-        resume,
-        pretrained=pretrained,
-        weights=weights,
-        freeze=freeze,
-        settings=settings,
-        on_note=on_note,
-        skip_bad=skip_bad,
-    )
-    seed = asked.seed
-    auto = wants_auto(settings)
-    config = train_settings(asked, settings)
-    loaded = policy if isinstance(policy, Policy) else Policy.load(policy)
-    asked, whole, base = asked.load(config.base, settings, seed=seed)
-    config = asked.usual(config, settings, whole)
-    split, unseen = split_for_scoring(whole, seed)
-    if not isinstance(policy, Policy):
-        loaded = Policy.load(baselines.name_for_data(policy, split.name, split.image_size))
-    check_size(config, split)
-    name_of_policy = str(loaded.provenance.get("name"))
-    config = replace(config, base=baselines.base_for(name_of_policy, base, split.image_size))
-    job = Job(
-        split=split,
-        model=asked.network(split),
-        policy=loaded,
-        config=config,
-        seed=seed,
-        device=asked.device,
-        judge=unseen,
-        graph=graph,
-    )
-    if auto:
-        config = with_room(
-            config, lambda fit: training_step(replace(job, config=fit)), split.image_size
-        )
-    name = asked.model_name(split)
+    asked, job = train_job(prepare("train", data, SharedOptions.of(locals())), policy)
     if on_start is not None:
-        on_start(split, config, name)
-    facts = asked.facts(split) | {
-        "policy": hashlib.sha256(loaded.to_json().encode()).hexdigest(),
-        "train": asdict(config),
-    }
-    with (
-        joined(asked.device) as ranks,
-        out_of_memory_named(config.batch_size, split.image_size),
-        asked.open_run(ranks, facts) as run,
-    ):
-        if ranks.same(run is not None and run.finished):
-            assert asked.path is not None
-            return Trained.load(asked.path, job.model.to(asked.device), split)
-        if run is not None:
-            run.save_text(POLICY, loaded.to_json())
-        told = on_epoch if ranks.rank == 0 else None
-        result = run_job(replace(job, config=config, run=run, on_epoch=told, ranks=ranks))
-        if run is not None:
-            write_training(run, result, name, split)
-    return Trained(
-        model=result.model,
-        scores=result.scores,
-        history=result.history,
-        seconds=result.seconds,
-        images_per_second=result.images_per_second,
-        classes=split.classes,
-        task=split.task,
-        out=asked.path,
-    )
+        on_start(job.split, job.config, asked.model_name(job.split))
+    return run_training(asked, job, on_epoch)
+
+
+@one_line_errors
+@followed
+def compare(
+    data: Any = None,
+    policies: Sequence[PolicyLike] = DEFAULT_POLICIES,
+    *,
+    seeds: int | Sequence[int] = 3,
+    model: str | nn.Module | None = None,
+    recipe: str | None = None,
+    metric: str | None = None,
+    device: str = "auto",
+    image_size: ImageSize = None,
+    skip_bad: bool = False,
+    out: OutPath = None,
+    resume: bool = False,
+    pretrained: bool = False,
+    weights: OutPath = None,
+    freeze: str | None = None,
+    graph: bool = True,
+    at_once: int | None = None,
+    progress: bool = False,
+    on_start: Callable[[Split, str, int], None] | None = None,
+    on_plan: Callable[[Plan], None] | None = None,
+    on_trial: OnTrial | None = None,
+    on_trial_epoch: OnTrialEpoch | None = None,
+    on_note: Tell | None = None,
+    **settings: Any,
+) -> Comparison:
+    """Train one network for every policy and seed, and say which policy is better.
+
+    `data` is anything `dada.data.load` reads; scores are of its test images, else of its validation
+    images, else of a fifth that is split off. `policies` are names, files, run directories or
+    `Policy` objects. `seeds` is how many, or which, `metric` one of the task's scores (default: the
+    one that decides). `settings` are those of `TrainConfig`, over the defaults or a recipe's.
+
+    With `out`, every training that ends is written there, and `resume` continues from them.
+    `at_once` trainings run side by side; None lets the program decide. More than one on a CPU means
+    new processes, so a script has to keep its own calls under `if __name__ == "__main__":`.
+    `progress` shows a bar; without it the logger "dada" is told.
+    """
+    asked = prepare("compare", data, SharedOptions.of(locals()))
+    job, example = comparison_job(asked, policies, seeds, metric, at_once, on_trial_epoch)
+    if on_start is not None:
+        on_start(job.setting.split, job.model_name, len(job.trials))
+    if on_plan is not None:
+        on_plan(plan_of(job.setting, job.trials, job.at_once, example))
+    return run_comparison(replace(job, on_trial=on_trial))

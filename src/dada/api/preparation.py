@@ -8,9 +8,9 @@ minutes.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -53,56 +53,84 @@ ImageSize = int | tuple[int, int] | None
 
 
 @dataclass(frozen=True, kw_only=True)
+class SharedOptions:
+    """What search, train and compare are all asked, by the names of their parameters."""
+
+    model: str | nn.Module | None = None
+    recipe: str | None = None
+    seed: int = 0
+    out: OutPath = None
+    resume: bool = False
+    device: str = "auto"
+    image_size: ImageSize = None
+    pretrained: bool = False
+    weights: OutPath = None
+    freeze: str | None = None  # what of a trained network does not learn
+    skip_bad: bool = False
+    graph: bool = True
+    on_note: Tell | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, arguments: Mapping[str, Any]) -> SharedOptions:
+        """Those among the arguments of a function: its `locals()`, as it begins."""
+        names = {each.name for each in fields(cls)} & arguments.keys()
+        return cls(**{name: arguments[name] for name in names})
+
+
+@dataclass(frozen=True, kw_only=True)
 class Preparation:
     """What a user asked of any of the three, checked."""
 
     command: str  # "search", "train" or "compare"
     data: Any
+    options: SharedOptions  # as they were given
+    settings: Mapping[str, Any]  # of the search or the training; None leaves one as it is
+    auto_batch: bool  # whether the batch size is to be found, and the setting left until it is
+    base_changes: Mapping[str, Any]  # crop, flip and scale
     model: str | nn.Module | None
+    start: Weights | Published | None  # trained weights; published ones are not read yet
     recipe: Recipe | None
     seed: int
     device: torch.device
     image_size: ImageSize
-    out: OutPath
-    resume: bool
-    skip_bad: bool = False
-    task: str | None = None  # None: the one that the data is plainly for
-    start: Weights | Published | None = None  # trained weights; published ones are not read yet
-    base_changes: Mapping[str, Any] = field(default_factory=dict)  # crop, flip and scale
-    freeze: str = "norm"  # what of a trained network does not learn
+    task: str | None  # None: the one that the data is plainly for
     tell: Tell
 
     def load(
-        self, base: Base, settings: Mapping[str, Any], *, val_data: Any = None, seed: int
+        self, base: Base, *, val_data: Any = None, seed: int
     ) -> tuple[Preparation, Split, Base]:
         """The data, what is done to every image of it, and what was asked, with a network chosen.
 
         Every image gets `base` where a recipe or the user said so, else what suits the data set.
         """
-        wanted = None if self.recipe is None and settings.get("base") is None else base
+        asked = self
 
-        def read(image_size: ImageSize) -> tuple[Split, Base]:
-            return load_with_base(
-                self.data,
-                wanted,
-                val_data=val_data,
-                image_size=image_size,
-                seed=seed,
-                skip_bad=self.skip_bad,
-                task=self.task,
-            )
+        def fit(task: str, size: tuple[int, int], images: int) -> tuple[int, int]:
+            nonlocal asked
+            asked, suits = self._with_network(task, size, images)
+            if self.image_size is not None or isinstance(self.data, Split) or suits == size:
+                return size
+            side = suits[0] if suits[0] == suits[1] else suits
+            asked = replace(asked, image_size=side)  # to be repeated
+            return suits
 
-        split, found = read(self.image_size)
-        asked, size = self._with_network(split)
-        may_resize = self.image_size is None and not isinstance(self.data, Split)
-        if may_resize and size != split.image_size:
-            square = size[0] == size[1]
-            asked = replace(asked, image_size=size[0] if square else size)  # to be repeated
-            split, found = read(size)
+        named = self.recipe is not None or self.settings.get("base") is not None
+        split, found = load_with_base(
+            self.data,
+            base if named else None,
+            val_data=val_data,
+            image_size=self.image_size,
+            seed=seed,
+            skip_bad=self.options.skip_bad,
+            task=self.task,
+            fit=fit,
+        )
         if isinstance(asked.start, Published):
             asked = replace(asked, start=asked.start.read(self.tell))
         if (weights := asked.weights) is not None:
-            asked = replace(asked, start=replace(weights, freeze=self.freeze))
+            kept = replace(weights, freeze=self.options.freeze or weights.freeze)
+            asked = replace(asked, start=kept)
             split = replace(split, normalisation=weights.normalisation(split.channels))
         return asked, split, replace(found, **self.base_changes)
 
@@ -111,21 +139,22 @@ class Preparation:
         """To start from, once they have been read."""
         return self.start if isinstance(self.start, Weights) else None
 
-    def _with_network(self, split: Split) -> tuple[Preparation, tuple[int, int]]:
+    def _with_network(
+        self, task_name: str, size: tuple[int, int], images: int
+    ) -> tuple[Preparation, tuple[int, int]]:
         """With a network for a user who named none, and the image size that suits it."""
-        task = tasks.named(split.task)
+        task = tasks.named(task_name)
         task.check_packages()
         if self.model is not None:
-            return self, split.image_size
-        if (name := task.default_model(self.device.type, split.image_size)) is not None:
+            return self, size
+        if (name := task.default_model(self.device.type, size)) is not None:
             side = models.CPU_SIDE if self.device.type == "cpu" else None
-            return replace(self, model=name), models.shrunk(split.image_size, side)
-        choice = models.default_network(self.device.type, split.image_size, len(split.train))
+            return replace(self, model=name), models.shrunk(size, side)
+        choice = models.default_network(self.device.type, size, images)
         if choice.why is not None:
             self.tell(f"network: {choice.why}")
         start = published(choice.name) if choice.pretrained else None
-        asked = replace(self, model=choice.name, start=start)
-        return asked, choice.image_size(split.image_size)
+        return replace(self, model=choice.name, start=start), choice.image_size(size)
 
     def model_name(self, split: Split) -> str:
         if isinstance(self.model, nn.Module):
@@ -150,7 +179,7 @@ class Preparation:
             self.tell(models.fit_weights(network, self.weights, self.model_name(split)))
         return network
 
-    def usual(self, config: Config, settings: Mapping[str, Any], split: Split) -> Config:
+    def usual(self, config: Config, split: Split) -> Config:
         """Other settings where the network was trained before, or for another optimiser or task.
 
         Those that the user gave stay. Few images make small batches, for fine-tuning has few steps.
@@ -160,8 +189,7 @@ class Preparation:
         images = len(split.train)
         of_task = tasks.named(split.task).settings_for(self.model_name(split))
         if of_task and isinstance(config, TrainConfig):
-            mine = {name: each for name, each in of_task.items() if settings.get(name) is None}
-            return replace(config, **mine)
+            return replace(config, **self._not_given(of_task))
         if isinstance(config, SearchConfig):
             other = SEARCH_FINE_TUNING if self.weights is not None else {}
         elif config.optimizer == "adamw":
@@ -173,8 +201,10 @@ class Preparation:
         if self.weights is not None:
             batch = min(LARGEST_TUNING_BATCH, max(SMALLEST_TUNING_BATCH, images // 16))
             other = {**other, "batch_size": batch}
-        mine = {name: value for name, value in other.items() if settings.get(name) is None}
-        return replace(config, **mine)
+        return replace(config, **self._not_given(other))
+
+    def _not_given(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: value for name, value in settings.items() if self.settings.get(name) is None}
 
     def facts(self, split: Split) -> dict[str, Any]:
         """What a run was asked, besides its settings; a resumed run must be asked the same."""
@@ -202,116 +232,81 @@ class Preparation:
     @contextmanager
     def open_run(self, ranks: Ranks, facts: Mapping[str, Any]) -> Iterator[RunLog | None]:
         """The run directory, which the first process alone writes to."""
-        if self.out is None or ranks.rank > 0:
+        if self.path is None or ranks.rank > 0:
             yield None
             return
-        with closing(RunLog(self.out, resume=self.resume)) as run:
+        with closing(RunLog(self.path, resume=self.options.resume)) as run:
             run.config(facts)
             yield run
 
     @property
     def path(self) -> Path | None:
-        return None if self.out is None else Path(self.out)
+        return None if self.options.out is None else Path(self.options.out)
 
 
-def prepare(
-    command: str,
-    data: Any,
-    model: str | nn.Module | None,
-    recipe: str | None,
-    seed: int,
-    device: str,
-    image_size: ImageSize,
-    out: OutPath,
-    resume: bool,
-    *,
-    pretrained: bool = False,
-    weights: OutPath = None,
-    freeze: str | None = None,
-    settings: MutableMapping[str, Any],
-    on_note: Tell | None = None,
-    skip_bad: bool = False,
-) -> Preparation:
-    """Check all that can be checked before data is read.
-
-    A `base` by name becomes a value in `settings`, and what changes it is taken out of there, as
-    are `task` and `backbone`.
-    """
+def prepare(command: str, data: Any, options: SharedOptions) -> Preparation:
+    """Check all that can be checked before data is read."""
+    out, recipe, freeze = options.out, options.recipe, options.freeze
     _check_type("out", out, (str, os.PathLike, type(None)), "a path")
-    _check_type("device", device, (str, torch.device), "a name")
-    _check_type("model", model, (str, nn.Module, type(None)), "a name or a torch.nn.Module")
+    _check_type("device", options.device, (str, torch.device), "a name")
+    _check_type("model", options.model, (str, nn.Module, type(None)), "a name or a torch.nn.Module")
     _check_type("recipe", recipe, (str, type(None)), "a name")
     if out is not None:
-        check_run_path(out, resume=resume)
-    target = resolve_device(device)
-    seed = seed_number(seed)
-    asked_size(image_size)
+        check_run_path(out, resume=options.resume)
+    device, seed = resolve_device(options.device), seed_number(options.seed)
+    asked_size(options.image_size)
     kind = "search" if command == "search" else "train"
     chosen = None if recipe is None else recipes.named(recipe, wants=kind)
+    settings = dict(options.settings)
     task, backbone = settings.pop("task", None), settings.pop("backbone", None)
     if task is not None:
         task = tasks.named(task).name
-    model = model or (chosen.model if chosen else None)
-    start: Weights | Published | None
-    if backbone is not None:
-        model, start = _with_backbone(model, task, backbone, pretrained or weights is not None)
-    else:
-        model, start = _starting_point(model, pretrained, weights)
+    model, start = _starting_point(options, chosen, task, backbone)
     if freeze is not None and freeze not in FREEZE:
         raise ValueError(f"`freeze` should be one of {', '.join(FREEZE)}, got {quoted(freeze)}")
-    base = {name: settings.pop(name, None) for name in ("crop", "flip", "scale")}
+    changes = {name: settings.pop(name, None) for name in ("crop", "flip", "scale")}
+    changes = {name: value for name, value in changes.items() if value is not None}
     if settings.get("base") is not None:
         settings["base"] = base_named(settings["base"])
-    base = {name: value for name, value in base.items() if value is not None}
-    replace(settings.get("base") or Base(), **base)  # a mistake in it is found here
+    replace(settings.get("base") or Base(), **changes)  # a mistake in it is found here
     if several_processes() and "RANK" in os.environ:
-        join(target)
+        join(device)
+    if auto := settings.get("batch_size") == "auto":
+        if several_processes():
+            raise ValueError("`batch_size='auto'` is for one process; under torchrun give a number")
+        settings["batch_size"] = None
     return Preparation(
         command=command,
         data=data,
+        options=options,
+        settings=settings,
+        auto_batch=auto,
+        base_changes=changes,
         model=model,
         start=start,
-        base_changes=base,
-        freeze=freeze or "norm",
-        tell=on_note or LOG.warning,
         recipe=chosen,
         seed=seed,
-        device=target,
-        image_size=image_size,
-        out=out,
-        resume=resume,
-        skip_bad=skip_bad,
+        device=device,
+        image_size=options.image_size,
         task=task,
+        tell=options.on_note or LOG.warning,
     )
 
 
 BACKBONE_USERS = {"detection": "fasterrcnn", "segmentation": "deeplabv3"}
-
-
-def _with_backbone(
-    model: str | nn.Module | None, task: str | None, path: OutPath, other_weights: bool
-) -> tuple[str, Weights]:
-    """The network of a task on a backbone: that of a run of `dada train`, or of a file."""
-    assert path is not None
-    if isinstance(model, nn.Module) or task in ("classification", "multilabel"):
-        raise ValueError("`backbone` is for networks by name, for detection or segmentation")
-    if other_weights:
-        raise ValueError("`backbone` and `weights` or `pretrained` all say what to start from")
-    kind, _, own = (model or BACKBONE_USERS[task or "detection"]).partition(":")
-    if kind not in models.ON_BACKBONES:
-        known = ", ".join(models.ON_BACKBONES)
-        raise ValueError(f"`backbone`: model {kind!r} has none; those that have are {known}")
-    name, start = from_file(path, own or None)
-    return f"{kind}:{name}", start
-
-
 PRETRAINED = "timm:tf_efficientnet_lite0"  # for who asks for a pretrained network and names none
 
 
 def _starting_point(
-    model: str | nn.Module | None, pretrained: bool, weights: OutPath
+    options: SharedOptions, recipe: Recipe | None, task: str | None, backbone: OutPath
 ) -> tuple[str | nn.Module | None, Weights | Published | None]:
     """The network, and the weights it starts from: a file is read, a download waits."""
+    pretrained, weights = options.pretrained, options.weights
+    model = options.model or (recipe.model if recipe else None)
+    if backbone is not None:
+        if pretrained or weights is not None:
+            raise ValueError("`backbone` and `weights` or `pretrained` all say what to start from")
+        return _with_backbone(model, task, backbone)
     if not pretrained and weights is None:
         return model, None
     option = "weights" if weights is not None else "pretrained"
@@ -323,6 +318,20 @@ def _starting_point(
         return from_file(weights, model)
     model = model or PRETRAINED
     return model, published(model)
+
+
+def _with_backbone(
+    model: str | nn.Module | None, task: str | None, path: str | os.PathLike[str]
+) -> tuple[str, Weights]:
+    """The network of a task on a backbone: that of a run of `dada train`, or of a file."""
+    if isinstance(model, nn.Module) or task in ("classification", "multilabel"):
+        raise ValueError("`backbone` is for networks by name, for detection or segmentation")
+    kind, _, own = (model or BACKBONE_USERS[task or "detection"]).partition(":")
+    if kind not in models.ON_BACKBONES:
+        known = ", ".join(models.ON_BACKBONES)
+        raise ValueError(f"`backbone`: model {kind!r} has none; those that have are {known}")
+    name, start = from_file(path, own or None)
+    return f"{kind}:{name}", start
 
 
 def _check_type(name: str, value: Any, kinds: tuple[type, ...], words: str) -> None:

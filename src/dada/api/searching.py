@@ -18,7 +18,6 @@ from dada.api.settings import (
     reduced,
     search_settings,
     verify_settings,
-    wants_auto,
     with_room,
     without_idle_operations,
 )
@@ -42,20 +41,16 @@ def search_job(
     lookahead: float | LookaheadConfig | None,
     verify: bool | VerifyConfig,
     verify_budget: float | None,
-    settings: dict[str, Any],
-    *,
-    graph: bool,
 ) -> tuple[Preparation, SearchJob, dict[str, Any]]:
     """The search that was asked for, ready to begin, and the facts that its run directory keeps."""
     seed = asked.seed
-    auto = wants_auto(settings)
-    config = search_settings(asked, preset, lookahead, settings)
+    config = search_settings(asked, preset, lookahead)
     verify_settings(asked, config, verify, verify_budget)  # mistakes, before data is read
-    asked, split, base = asked.load(config.base, settings, val_data=val_data, seed=seed)
+    asked, split, base = asked.load(config.base, val_data=val_data, seed=seed)
     # What is usual depends on whether the network is pretrained, which the data may decide.
     ahead = lookahead_settings(asked, config, lookahead)
     verification = verify_settings(asked, config, verify, verify_budget)
-    config = replace(asked.usual(config, settings, split), base=base)
+    config = replace(asked.usual(config, split), base=base)
     if asked.recipe is not None:
         split = reduced(split, asked.recipe, seed)
     undivided = split if split.val is None else None
@@ -64,7 +59,7 @@ def search_job(
     check_size(config, split)
     config = without_idle_operations(config, split, asked.tell)
     network, name = asked.network(split), asked.model_name(split)
-    if auto:
+    if asked.auto_batch:
         config = with_room(
             config, lambda fit: try_step(split, network, fit, asked.device), split.image_size
         )
@@ -73,7 +68,7 @@ def search_job(
     pristine = copy.deepcopy(network) if isinstance(asked.model, nn.Module) else name
     shape = split.num_classes, split.channels, split.image_size
     build = models.untrained(pristine, *shape, asked.weights)
-    training = asked.usual(TrainConfig(), {}, split)
+    training = replace(asked, settings={}).usual(TrainConfig(), split)
     job = with_fewer_steps(
         SearchJob(
             split=split,
@@ -88,7 +83,7 @@ def search_job(
             verify=verification,
             seed=seed,
             device=asked.device,
-            graph=graph,
+            graph=asked.options.graph,
         )
     )
     facts = asked.facts(split) | {

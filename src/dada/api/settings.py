@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 
@@ -27,11 +27,7 @@ from dada.config import (
     whole_number,
 )
 from dada.data import Split, is_grey, reduce
-from dada.engine import (
-    fitting,
-    out_of_memory_named,
-    several_processes,
-)
+from dada.engine import fitting, out_of_memory_named
 from dada.engine.memory import memory_of_machine
 from dada.models.weights import Tell
 from dada.ops import Op
@@ -63,13 +59,10 @@ def check_size(config: SearchConfig | TrainConfig, split: Split) -> None:
 
 
 def search_settings(
-    asked: Preparation,
-    preset: str,
-    lookahead: float | LookaheadConfig | None,
-    settings: Mapping[str, Any],
+    asked: Preparation, preset: str, lookahead: float | LookaheadConfig | None
 ) -> SearchConfig:
     seconds = lookahead.seconds if isinstance(lookahead, LookaheadConfig) else lookahead
-    settings = {**settings, "lookahead": seconds}
+    settings = {**asked.settings, "lookahead": seconds}
     config = search_config(preset, **settings)
     if asked.recipe is not None:
         assert asked.recipe.search is not None
@@ -135,10 +128,10 @@ def usual_verification(asked: Preparation) -> VerifyConfig:
     return settings[asked.device.type]
 
 
-def train_settings(asked: Preparation, settings: Mapping[str, Any]) -> TrainConfig:
+def train_settings(asked: Preparation) -> TrainConfig:
     recipe = asked.recipe
     start = TrainConfig() if recipe is None or recipe.train is None else recipe.train
-    return changed(start, settings)
+    return changed(start, asked.settings)
 
 
 def check_metric(metric: str | None) -> None:
@@ -177,16 +170,6 @@ def seeds_of(seeds: int | Sequence[int]) -> tuple[int, ...]:
     if any(not 0 <= number < 2**62 for number in numbers):
         raise ValueError(f"a seed should be in 0..2^62, got {_some(numbers)}")
     return numbers
-
-
-def wants_auto(settings: dict[str, Any]) -> bool:
-    """Whether the batch size is to be found; then the setting is left as it is until it is."""
-    if settings.get("batch_size") != "auto":
-        return False
-    if several_processes():
-        raise ValueError("`batch_size='auto'` is for one process; under torchrun give a number")
-    settings["batch_size"] = None
-    return True
 
 
 def with_room(

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import nn
 
-from dada.api.preparation import prepare
+from dada.api.preparation import SharedOptions, prepare
 from dada.api.results import Result
 from dada.api.searching import search_job
 from dada.api.settings import usual_verification
@@ -100,16 +100,12 @@ def _job_of(
     settings = {**changed_settings(config), "task": given.get("task")}
     seconds = settings.pop("lookahead", None)
     size = config.get("image_size")
-    asked = prepare(
-        "search",
-        source,
-        named if model is None else model,
-        given.get("recipe"),
-        config.get("seed", 0),
-        device or str(config.get("device", "auto")),
-        tuple(size) if isinstance(size, list) else size,
-        None,
-        False,
+    options = SharedOptions(
+        model=named if model is None else model,
+        recipe=given.get("recipe"),
+        seed=config.get("seed", 0),
+        device=device or str(config.get("device", "auto")),
+        image_size=tuple(size) if isinstance(size, list) else size,
         pretrained=bool(given.get("pretrained")),
         weights=given.get("weights"),
         freeze=given.get("freeze"),
@@ -118,4 +114,5 @@ def _job_of(
     )
     preset = str(mapping(config.get("search")).get("preset", "dada"))
     val = config.get("val_source") if val_data is None else val_data
-    return search_job(asked, val, preset, seconds, False, None, settings, graph=True)
+    asked = prepare("search", source, options)
+    return search_job(asked, val, preset, seconds, False, None)

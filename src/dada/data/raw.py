@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -30,6 +30,8 @@ from dada.engine.memory import memory_of_machine
 from dada.safe_text import printable, quoted
 
 InMemory = bool | Literal["auto"]
+Fit = Callable[[str, tuple[int, int], int], tuple[int, int]]
+"""(task, image size, training images) -> the size that suits the network chosen for them"""
 
 INSPECT_ALL = 20_000
 """Data sets up to this size are inspected image by image, larger ones by a sample."""
@@ -202,6 +204,7 @@ def build_split(
     seed: int,
     in_memory: InMemory,
     skip_bad: bool = False,
+    fit: Fit | None = None,
 ) -> Split:
     """Check labels, choose the preprocessing for all parts together, and make the parts."""
     if in_memory not in (True, False, "auto"):
@@ -222,6 +225,10 @@ def build_split(
     prepared = all(part.prepared for part in parts.values())
     cap = None if prepared else SIZE_CAP
     preprocessing, conversions = choose_preprocessing(infos, size, raw.margin, cap)
+    if fit is not None:
+        size = fit(raw.task, preprocessing.size, len(raw.parts["train"]))
+        if size != preprocessing.size:
+            preprocessing, conversions = choose_preprocessing(infos, size, raw.margin, cap)
     image_bytes = preprocessing.channels * math.prod(preprocessing.size)
     fits = sum(map(len, parts.values())) * image_bytes <= IN_MEMORY_LIMIT
     hold = fits if in_memory == "auto" else in_memory

@@ -20,7 +20,7 @@ from dada.data.files import from_csv, from_folder, from_imagenet
 from dada.data.fruit import fruit
 from dada.data.items import from_items
 from dada.data.pydatasets import from_dataset, from_hugging_face, from_torchvision
-from dada.data.raw import InMemory, RawSplit, build_split
+from dada.data.raw import Fit, InMemory, RawSplit, build_split
 from dada.data.split import Split
 from dada.names import did_you_mean
 from dada.safe_text import one_line_errors, quoted
@@ -65,21 +65,36 @@ def load_with_base(
     seed: int = 0,
     skip_bad: bool = False,
     task: str | None = None,
+    fit: Fit | None = None,
 ) -> tuple[Split, Base]:
     """The data, and what is done to every training image of it besides a policy.
 
     Without `base` that is the paper's for the data sets it used, and nothing for others. Random
-    resized crops are cut from image files, so those are then not held in memory. The other
-    arguments are those of `load`.
+    resized crops are cut from image files, so those are then not held in memory. `fit` is asked
+    for the size of images before they are decoded. The other arguments are those of `load`.
     """
-    how = {"val_data": val_data, "image_size": image_size, "seed": seed, "skip_bad": skip_bad}
-    how["task"] = task
-    split = load(source, **how)
-    if base is None:
-        base = BASES.get(split.name.partition(":")[0], Base())
-    if base.resized_crop and split.train_is_held:
-        split = load(source, **how, in_memory=False)
+    if isinstance(source, Split):
+        split = load(source, val_data=val_data, image_size=image_size, task=task)
+        if fit is not None:
+            fit(split.task, split.image_size, len(split.train))
+        return split, base or _usual_base(split.name)
+    seed = seed_number(seed)
+    raw, val = _read_both(source, val_data, seed, task)
+    base = base or _usual_base(raw.name)
+    split = build_split(
+        raw,
+        val=val,
+        image_size=image_size,
+        seed=seed,
+        in_memory=False if base.resized_crop else "auto",
+        skip_bad=skip_bad,
+        fit=fit,
+    )
     return split, base
+
+
+def _usual_base(data_name: str) -> Base:
+    return BASES.get(data_name.partition(":")[0], Base())
 
 
 @one_line_errors
@@ -111,11 +126,17 @@ def load(
             raise ValueError(f"`task` is {quoted(task)}, but the data is for {source.task}")
         return source
     seed = seed_number(seed)
-    raw = _read(source, seed, task)
-    val = None if val_data is None else _read(val_data, seed, raw.task)
+    raw, val = _read_both(source, val_data, seed, task)
     return build_split(
         raw, val=val, image_size=image_size, seed=seed, in_memory=in_memory, skip_bad=skip_bad
     )
+
+
+def _read_both(
+    source: Any, val_data: Any, seed: int, task: str | None
+) -> tuple[RawSplit, RawSplit | None]:
+    raw = _read(source, seed, task)
+    return raw, None if val_data is None else _read(val_data, seed, raw.task)
 
 
 def _read(source: Any, seed: int, task: str | None) -> RawSplit:

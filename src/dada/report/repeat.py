@@ -71,7 +71,7 @@ def changed_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     preset = PRESETS.get(str(settings.get("preset", "dada")))
     base = BASES.get(str(config.get("data")).partition(":")[0], Base())
     if config.get("recipe") in RECIPES:
-        preset = RECIPES[str(config["recipe"])]().search
+        preset = RECIPES[str(config["recipe"])].search
         base = base if preset is None else preset.base
     if preset is None:
         return {}

@@ -61,7 +61,7 @@ def _recipe(recipe: recipes.Recipe) -> str:
 
 
 def _recipes() -> list[Entry]:
-    return [Entry(name=name, what=_recipe(maker())) for name, maker in recipes.RECIPES.items()]
+    return [Entry(name=name, what=_recipe(recipe)) for name, recipe in recipes.RECIPES.items()]
 
 
 KINDS: dict[str, Callable[[], list[Entry]]] = dict(
