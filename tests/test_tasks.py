@@ -235,6 +235,7 @@ def test_a_search_for_several_labels_takes_the_papers_step_too() -> None:
             (images, labels), task="multilabel", device="cpu", epochs=2, batch_size=16, **settings
         )
         assert len(found.history) == 2 and 0 <= found.history[-1]["val_accuracy"] <= 1
+        assert found.policy.provenance["task"] == "multilabel"
 
 
 def test_a_search_that_nothing_would_decide_is_refused() -> None:
