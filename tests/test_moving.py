@@ -5,6 +5,11 @@ Shapes: B images, M boxes, H height, W width.
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -12,9 +17,9 @@ from PIL import Image
 from torch import Tensor
 
 from dada.config import Base
-from dada.ops import NO_OP
+from dada.ops import NO_OP, fused
 from dada.ops.geometric import Affine, warp
-from dada.policy import Policy
+from dada.policy import Policy, moving
 from dada.policy.augment import PolicyTables
 from dada.policy.moving import LEAST_VISIBLE, Moves, extents, pixels_of
 from dada.policy.space import SPACES
@@ -131,8 +136,8 @@ def test_rows_that_are_no_box_stay_so(device: torch.device) -> None:
     assert found[0].tolist() == [0, 0, 0, 0, -1] and float(found[1, 4]) == 0
 
 
-def test_extents_and_counts() -> None:
-    map_1HW = torch.zeros(1, 4, 6, dtype=torch.int16)
+def test_extents_and_counts(device: torch.device) -> None:
+    map_1HW = torch.zeros(1, 4, 6, dtype=torch.int16, device=device)
     map_1HW[0, 1:3, 2:5] = 2
     assert extents(map_1HW, 2)[0].tolist() == [[0, 0, 0, 0], [2, 1, 5, 3]]
     assert pixels_of(map_1HW, 2)[0].tolist() == [0, 6]
@@ -178,3 +183,89 @@ def test_images_are_the_same_with_and_without_targets(device: torch.device) -> N
         assert torch.equal(alone, together)
         # What the policy's geometric operations did to a picture, they do to a map.
         assert moves.of_maps(images[:, 0]).shape == (16, 20, 20)
+
+
+# --- on a card ----------------------------------------------------------------------------------
+
+OBJECT_MAPS = [  # images, height, width, objects, kind of number
+    (2, 33, 40, 5, torch.uint8),
+    (1, 7, 300, 40, torch.int16),
+    (2, 1, 1, 1, torch.uint8),
+    (3, 17, 5, 300, torch.int16),
+]
+
+
+def object_maps() -> list[tuple[Tensor, int]]:
+    generator = torch.Generator().manual_seed(0)
+    return [
+        (torch.randint(0, most + 1, (b, h, w), generator=generator).to(kind), most)
+        for b, h, w, most, kind in OBJECT_MAPS
+    ]
+
+
+def kernels_agree() -> None:
+    """In a process with TRITON_INTERPRET=1: the kernels on CPU tensors."""
+    from dada.policy import moving_kernels
+
+    for map_BHW, most in object_maps():
+        assert torch.equal(pixels_of(map_BHW, most), moving_kernels.pixels(map_BHW, most).long())
+        pairs = zip(moving._seen(map_BHW, most), moving_kernels.seen(map_BHW, most), strict=True)
+        assert all(torch.equal(one.bool(), other.bool()) for one, other in pairs)
+    assert type(moving_kernels.presence).__name__ == "InterpretedFunction"
+
+
+@pytest.mark.skipif(not fused.is_available(), reason="triton is not installed")
+def test_the_interpreted_kernels_count_alike() -> None:
+    tests = Path(__file__).parent
+    path = os.pathsep.join([str(tests.parent / "src"), str(tests)])
+    done = subprocess.run(
+        [sys.executable, "-c", "import test_moving; test_moving.kernels_agree()"],
+        env={**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    if "only 0-dimensional arrays can be converted to Python scalars" in done.stderr:
+        pytest.skip("the interpreter of this Triton does not work with this numpy")
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("triton", [True, False], ids=["fused", "torch"])
+def test_targets_move_on_a_card_as_on_a_cpu(triton: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Boxes, maps of classes and of objects under every operation, and what waits for nothing."""
+    if not triton:
+        monkeypatch.setattr(moving, "has_triton", lambda: False)
+        monkeypatch.setattr(fused, "is_available", lambda: False)
+    for map_BHW, most in object_maps():
+        assert torch.equal(extents(map_BHW.cuda(), most).cpu(), extents(map_BHW, most))
+        assert torch.equal(pixels_of(map_BHW.cuda(), most).cpu().long(), pixels_of(map_BHW, most))
+    noise = np.random.default_rng(0)
+    for name in ("uniform", "trivialaugment"):
+        policy = Policy.load(name)
+        space = SPACES[policy.space]
+        tables = PolicyTables.of(policy, space, torch.device("cpu"))
+        steps = tables.draw(200, torch.Generator().manual_seed(1))
+        done_BK, value_BK = space.decide(*steps[:4])
+        map_BHW = torch.from_numpy(noise.integers(0, 9, (200, H, W)).astype(np.uint8))
+        start = torch.from_numpy(noise.uniform(0, 18, (200, 8, 2))).float()
+        ends = start + torch.from_numpy(noise.uniform(1, 20, (200, 8, 2))).float()
+        kind = torch.from_numpy(noise.integers(-1, 3, (200, 8, 1))).float()
+        boxes_BM5 = torch.cat([start, ends, kind], -1)
+        found = []
+        for device in ("cpu", "cuda"):
+            moves = Moves(
+                size=(H, W),
+                before=(),
+                space=space,
+                op_index_BK=done_BK.to(device),
+                value_BK=value_BK.to(device),
+            )
+            given = boxes_BM5.to(device), map_BHW.to(device)
+            found.append([moves.of_maps(given[1]), moves.of_boxes(given[0])])
+            found[-1] += moves.of_objects(*given)
+        for here, there in zip(*found, strict=True):
+            if here.is_floating_point():  # a sum of products may be rounded once less
+                assert torch.allclose(here, there.cpu(), atol=1e-4)
+            else:
+                assert torch.equal(here, there.cpu())

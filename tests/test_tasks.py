@@ -19,12 +19,14 @@ from torch import Tensor, nn
 
 import dada
 from dada import tasks
+from dada.config import TrainConfig
 from dada.data import load, split_off_validation
 from dada.engine import ALONE, Precision
 from dada.tasks import DetectionScores, MultilabelScores, SegmentationScores
 from dada.tasks.coco import Objects, average_precision
 from dada.tasks.detection import as_torchvision
 from dada.tasks.segmentation import IGNORED
+from dada.training.loop import Job, run_job
 from dada.training.scores import check_network, evaluate
 from scenes import Boxes, Masks, Scenes, write_coco, write_masks, write_objects
 
@@ -233,6 +235,7 @@ def test_a_search_for_several_labels_takes_the_papers_step_too() -> None:
             (images, labels), task="multilabel", device="cpu", epochs=2, batch_size=16, **settings
         )
         assert len(found.history) == 2 and 0 <= found.history[-1]["val_accuracy"] <= 1
+        assert found.policy.provenance["task"] == "multilabel"
 
 
 def test_a_search_that_nothing_would_decide_is_refused() -> None:
@@ -366,3 +369,77 @@ def test_crops_that_would_leave_boxes_behind_are_refused(tmp_path: Path) -> None
     base = dada.config.Base(resized_crop=True)
     with pytest.raises(ValueError, match="without boxes and masks"):
         dada.train(tmp_path / "data", "none", base=base, device="cpu", epochs=1)
+
+
+# --- on a card ----------------------------------------------------------------------------------
+
+ON_A_CARD = {  # data and network of each task
+    "multilabel": (None, "small"),
+    "segmentation": (Masks, "unet"),
+    "deeplab": (Masks, "deeplabv3:small"),
+    "detection": (Boxes, "detector"),
+    "objects": (Scenes, "detector"),
+}
+
+
+def made(name: str, count: int = 48) -> object:
+    kind = ON_A_CARD[name][0]
+    if kind is not None:
+        return kind(count, 0, side=32)
+    noise = torch.Generator().manual_seed(0)
+    labels = torch.randint(0, 2, (count, 3), generator=noise)
+    images = torch.randint(0, 256, (count, 3, 16, 16), dtype=torch.uint8, generator=noise)
+    return images, labels
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", ON_A_CARD)
+def test_a_recorded_step_of_a_task_is_the_step(name: str) -> None:
+    """In exact products, and with one draw of a policy for every image."""
+    split = split_off_validation(load(made(name), task=task_of(name)), 0.5, 0)
+    task, seen = tasks.named(split.task), []
+    for graph in (True, False):
+        config = TrainConfig(
+            epochs=8, batch_size=8, optimizer="adamw", lr=1e-3, warmup_factor=1.0, precision="fp32"
+        )
+        network = dada.models.build(
+            ON_A_CARD[name][1], split.num_classes, split.channels, split.image_size, seed=0
+        )
+        assert task.records(network)
+        job = Job(
+            split=split,
+            model=network,
+            policy=dada.Policy.load("uniform"),
+            config=config,
+            seed=0,
+            device=torch.device("cuda"),
+            graph=graph,
+        )
+        seen.append([entry["loss"] for entry in run_job(job).history])
+    assert seen[0] == pytest.approx(seen[1], rel=0.02), seen
+    assert seen[0][:1] == pytest.approx(seen[1][:1], rel=1e-3)
+
+
+def task_of(name: str) -> str:
+    return {"deeplab": "segmentation", "objects": "detection"}.get(name, name)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", ["multilabel", "segmentation", "detection"])
+def test_a_search_and_a_training_of_a_task_on_a_card(name: str) -> None:
+    from test_planted_tasks import QUICK
+
+    data = made(name)
+    found = dada.search(data, task=task_of(name), device="cuda", lookahead=QUICK, verify=False)
+    assert found.policy.provenance["task"] == task_of(name)
+    trained = dada.train(data, found.policy, task=task_of(name), device="cuda", epochs=2)
+    assert math.isfinite(trained.scores.loss) and trained.scores.images > 0
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("model", ["retinanet:small", "fasterrcnn:small", "maskrcnn:small"])
+def test_torchvisions_detectors_learn_on_a_card(model: str) -> None:
+    data = (Scenes if model.startswith("mask") else Boxes)(24, 0, side=64)
+    trained = dada.train(data, "uniform", model, device="cuda", epochs=12, batch_size=4, lr=1e-3)
+    assert trained.history[-1]["loss"] < trained.history[0]["loss"], trained.history
+    assert (trained.scores.mask_ap is not None) == model.startswith("mask")

@@ -17,16 +17,20 @@ table5  The paper's: a classifier is trained without a policy and with one that 
         its data, then a detector on each as backbone; box AP of both, `--seeds` (5) of each, with
         the interval of the paired differences.
 
-What is in the file is not run again, so a study may be stopped.
+What is in the file is not run again, so a study may be stopped. `--at-once` trainings share a card:
+of `judge` in one process, of `table5` in processes of their own; results do not depend on it.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import statistics
 import sys
 import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -144,21 +148,28 @@ class Judge:
         return Policy.from_json(held["policy"])
 
     def train(self, wanted: list[tuple[str, Policy, int]], split: Split, judge: Part) -> None:
-        """(name, policy, seed) -> all scores, those that are not known yet."""
+        """(name, policy, seed) -> all scores, those that are not known yet; some at once."""
         shape = split.num_classes, split.channels, split.image_size
-        for name, policy, seed in wanted:
-            if str(seed) in self.found["score"].setdefault(name, {}):
-                continue
-            job = Job(
-                split=split,
-                model=models.build(self.model, *shape, seed=seed),
-                policy=policy,
-                config=self.config,
-                seed=seed,
-                device=self.device,
-                judge=judge,
-            )
-            ((_, result),) = train_many([job])
+        jobs: dict[int, tuple[str, int]] = {}
+
+        def begin() -> Iterator[Job]:
+            for name, policy, seed in wanted:
+                if str(seed) in self.found["score"].setdefault(name, {}):
+                    continue
+                job = Job(
+                    split=split,
+                    model=models.build(self.model, *shape, seed=seed),
+                    policy=policy,
+                    config=self.config,
+                    seed=seed,
+                    device=self.device,
+                    judge=judge,
+                )
+                jobs[id(job)] = name, seed
+                yield job
+
+        for job, result in train_many(list(begin()), self.args.at_once):
+            name, seed = jobs[id(job)]
             kept = self.task.kept(result.scores) | {"seconds": round(result.seconds, 2)}
             self.found["score"][name][str(seed)] = kept
             print(f"{name}, seed {seed}: {100 * kept[self.task.decides]:.2f}", flush=True)
@@ -169,19 +180,22 @@ class Judge:
 
     def run(self) -> None:
         count = self.args.searches * self.args.trainings
-        for search in range(self.args.searches):
-            policy = self.search(search)
-            seeds = range(1000 * search, 1000 * search + self.args.trainings)
-            wanted = [(f"dada search {search}", policy, seed) for seed in seeds]
-            self.train(wanted, self.whole, self.test)
+        wanted = [
+            (f"dada search {search}", self.search(search), 1000 * search + training)
+            for search in range(self.args.searches)
+            for training in range(self.args.trainings)
+        ]
         free = {name: Policy.load(name) for name in FREE}
-        for name, policy in free.items():
-            self.train([(name, policy, seed) for seed in range(count)], self.whole, self.test)
+        wanted += [(name, policy, seed) for name, policy in free.items() for seed in range(count)]
+        self.train(wanted, self.whole, self.test)
         halves = split_off_validation(self.whole, 0.5, 0)
         assert halves.val is not None
-        for name, policy in free.items():
-            choosing = [(f"choosing {name}", policy, seed) for seed in range(CHOOSING)]
-            self.train(choosing, halves, halves.val)
+        choosing = [
+            (f"choosing {name}", policy, seed)
+            for name, policy in free.items()
+            for seed in range(CHOOSING)
+        ]
+        self.train(choosing, halves, halves.val)
         self.conclude()
 
     def conclude(self) -> None:
@@ -212,57 +226,74 @@ def table5(args: argparse.Namespace, study: Study) -> None:
     """Two commands for each arm and seed: a classifier, and a detector on it."""
     found = study.found
     held = found.setdefault("ap", {})
-    shared = {"device": args.device}
     if "policy" not in found:
         result = dada.search(
-            args.classes, model=args.backbone, image_size=args.class_size, verify=False, **shared
+            args.classes,
+            model=args.backbone,
+            image_size=args.class_size,
+            verify=False,
+            device=args.device,
         )
         found["policy"] = json.dumps(json.loads(result.policy.to_json()))
         study.save()
     arms = {"none": Policy.load("none"), "found": Policy.from_json(found["policy"])}
-    for seed in range(args.seeds):
-        for name, policy in arms.items():
+    wanted = [
+        (name, policy, seed)
+        for seed in range(args.seeds)
+        for name, policy in arms.items()
+        if str(seed) not in held.setdefault(f"{args.detector} {name}", {})
+    ]
+    # A detector's steps wait for the host: processes of their own fill the card.
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(args.at_once, mp_context=spawn) as pool:
+        made = {pool.submit(_detector, args, *each): each for each in wanted}
+        for ended in as_completed(made):
+            name, _, seed = made[ended]
             key = f"{args.detector} {name}"
-            if str(seed) in held.setdefault(key, {}):
-                continue
-            folder = args.runs / f"{name}-{seed}"
-            classifier = dada.train(
-                args.classes,
-                policy,
-                args.backbone,
-                seed=seed,
-                out=folder,
-                resume=True,
-                epochs=args.class_epochs,
-                image_size=args.class_size,
-                **shared,
-            )
-            trained = dada.train(
-                args.boxes,
-                "none",
-                args.detector,
-                backbone=folder,
-                task="detection",
-                seed=seed,
-                epochs=args.epochs,
-                image_size=args.image_size,
-                **shared,
-            )
-            kept = asdict(trained.scores) | {"accuracy": classifier.scores.accuracy}
-            held[key][str(seed)] = kept
-            print(f"{key}, seed {seed}: AP {100 * trained.scores.ap:.2f}", flush=True)
+            held[key][str(seed)] = ended.result()
+            print(f"{key}, seed {seed}: AP {100 * ended.result()['ap']:.2f}", flush=True)
             study.save()
     both = [
-        [100 * each["ap"] for each in held[f"{args.detector} {name}"].values()] for name in arms
+        [100 * held[f"{args.detector} {name}"][str(seed)]["ap"] for seed in range(args.seeds)]
+        for name in arms
     ]
     difference = [b - a for a, b in zip(*both, strict=True)]
-    ends = interval(difference)
     row = {"detector": args.detector, "none": statistics.mean(both[0])}
     row |= {"found": statistics.mean(both[1]), "difference": statistics.mean(difference)}
-    row |= {"interval": ends, "seeds": len(difference)}
+    row |= {"interval": interval(difference), "seeds": len(difference)}
     found.setdefault("table", {})[args.detector] = row
     study.save()
     print(row)
+
+
+def _detector(args: argparse.Namespace, name: str, policy: Policy, seed: int) -> dict[str, Any]:
+    """The scores of a detector on a backbone that was trained under the policy before."""
+    begun = time.perf_counter()
+    shared = {"seed": seed, "device": args.device}
+    folder = args.runs / f"{name}-{seed}"
+    classifier = dada.train(
+        args.classes,
+        policy,
+        args.backbone,
+        out=folder,
+        resume=True,
+        epochs=args.class_epochs,
+        image_size=args.class_size,
+        **shared,
+    )
+    trained = dada.train(
+        args.boxes,
+        "none",
+        args.detector,
+        backbone=folder,
+        task="detection",
+        epochs=args.epochs,
+        image_size=args.image_size,
+        **shared,
+    )
+    seconds = round(time.perf_counter() - begun, 1)
+    more = {"accuracy": classifier.scores.accuracy, "seconds": seconds}
+    return asdict(trained.scores) | more
 
 
 def size_of(text: str) -> int | tuple[int, int]:
@@ -283,6 +314,7 @@ def main() -> None:
     one.add_argument("--trainings", type=int, default=3)
     one.add_argument("--lookahead", type=float, help="seconds; default: as the search has it")
     two = commands.add_parser("table5")
+    one.add_argument("--at-once", type=int, default=3, help="trainings that share a card")
     two.add_argument("--classes", required=True, help="data to train the backbone on")
     two.add_argument("--boxes", required=True, help="data to detect on")
     two.add_argument("--backbone", default="torchvision:resnet50")
@@ -293,6 +325,7 @@ def main() -> None:
     two.add_argument("--image-size", type=size_of)
     two.add_argument("--epochs", type=int, default=20)
     two.add_argument("--runs", type=Path, default=Path("runs/table5"), help="of the classifiers")
+    two.add_argument("--at-once", type=int, default=1, help="processes that share a card")
     for each in (one, two):
         each.add_argument("--device", default="auto")
         each.add_argument("--out", type=Path)

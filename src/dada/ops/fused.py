@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from dada.ops.formulas import OTHER, formula_of
-from dada.ops.geometric import Affine
+from dada.ops.geometric import motions_on
 from dada.ops.spec import Op
 
 PIXELS_PER_PROGRAM = 1024
@@ -28,19 +28,8 @@ def is_available() -> bool:
 
 
 @cache
-def _rows_on(
-    ops: tuple[Op, ...], device: torch.device, height: int, width: int
-) -> tuple[Tensor, Tensor]:
-    """Of every op its formula, and how far a value of 1 moves the image (motion_O5)."""
-    still = Affine()
-    motions = [
-        (op.kernel if isinstance(op.kernel, Affine) else still).motion(height, width) for op in ops
-    ]
-    formulas = [formula_of(op) for op in ops]
-    return (
-        torch.tensor(formulas, dtype=torch.int32).to(device),
-        torch.tensor(motions, dtype=torch.float64).to(device),
-    )
+def _formulas_on(ops: tuple[Op, ...], device: torch.device) -> Tensor:
+    return torch.tensor([formula_of(op) for op in ops], dtype=torch.int32).to(device)
 
 
 def run(
@@ -57,7 +46,8 @@ def run(
 
     b, c, h, w = levels_BCHW.shape
     device = levels_BCHW.device
-    formula_O, motion_O5 = _rows_on(ops, device, h, w)
+    formula_O = _formulas_on(ops, device)
+    motion_O5 = motions_on(tuple(op.kernel for op in ops), device, h, w)
     op_index_BK, value_BK = op_index_BK.contiguous(), value_BK.contiguous()
     center_BK2 = center_BK2.to(torch.float64).contiguous()
     table_BC256 = torch.empty(b, c, 256, dtype=torch.uint8, device=device)

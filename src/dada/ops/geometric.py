@@ -10,6 +10,7 @@ matrix in the same integers makes equality exact on every device.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 import torch.nn.functional as F
@@ -122,6 +123,22 @@ class Affine:
         matrix_B6 = self.matrix(value_B, *images_BCHW.shape[-2:])
         moves_whole_rows = self.degrees == 0 and self.shear_y == 0
         return (shift_rows if moves_whole_rows else warp)(images_BCHW, matrix_B6)
+
+
+@cache
+def motions_on(
+    kernels: tuple[object, ...], device: torch.device, height: int, width: int
+) -> Tensor:
+    """How far a value of 1 moves the image, of every kernel and of none at the end: motion_O5.
+
+    Made once, so that no later step waits for a transfer.
+    """
+    still = Affine()
+    rows = [
+        (kernel if isinstance(kernel, Affine) else still).motion(height, width)
+        for kernel in (*kernels, still)
+    ]
+    return torch.tensor(rows, dtype=torch.float64).to(device)
 
 
 CUTOUT_FILL = (125, 123, 114)

@@ -15,7 +15,15 @@ import torch
 from torch import Tensor
 
 from dada import ops
-from dada.ops.geometric import Affine, forward_matrix, slide_matrix, warp
+from dada.ops.fused import is_available as has_triton
+from dada.ops.geometric import (
+    Affine,
+    forward_matrix,
+    motions_on,
+    rotation_matrix,
+    slide_matrix,
+    warp,
+)
 from dada.policy.space import SearchSpace
 
 NO_BOX = -1
@@ -49,9 +57,8 @@ class Moves:
             unused_center_BK2 = torch.zeros(
                 *self.value_BK.shape, 2, dtype=torch.float64, device=maps_BHW.device
             )
-            maps_B1HW = ops.run(
-                self.space.ops, maps_B1HW, self._geometric_BK(), self.value_BK, unused_center_BK2
-            )
+            chosen, index_BK = self._geometric()
+            maps_B1HW = ops.run(chosen, maps_B1HW, index_BK, self.value_BK, unused_center_BK2)
         return maps_B1HW.squeeze(1)
 
     def of_boxes(self, boxes_BM5: Tensor) -> Tensor:
@@ -88,23 +95,27 @@ class Moves:
         found_BM5 = torch.where(has_pixels_BM1, by_pixels_BM5, by_corners_BM5)
         return found_BM5, without_dropped(moved_BHW, found_BM5)
 
-    def _geometric_BK(self) -> Tensor:
-        """The operations that move pixels; the others are left out, Cutout among them."""
-        index_BK = self.op_index_BK
-        for index, op in enumerate(self.space.ops):
-            if not isinstance(op.kernel, Affine):
-                index_BK = torch.where(index_BK == index, ops.NO_OP, index_BK)
-        return index_BK
-
-    def _matrices(self) -> list[Tensor]:
-        zero_BK = torch.zeros_like(self.value_BK)
-        matrix_BK6 = slide_matrix(zero_BK, zero_BK, zero_BK, zero_BK)
+    def _geometric(self) -> tuple[tuple[ops.Op, ...], Tensor]:
+        """The operations that move pixels, without the others, Cutout among them; which is done."""
+        index_BK = torch.full_like(self.op_index_BK, ops.NO_OP)
+        chosen: list[ops.Op] = []
         for index, op in enumerate(self.space.ops):
             if isinstance(op.kernel, Affine):
-                own_BK6 = op.kernel.matrix(self.value_BK, *self.size)
-                matrix_BK6 = torch.where(
-                    (self.op_index_BK == index).unsqueeze(-1), own_BK6, matrix_BK6
-                )
+                index_BK = torch.where(self.op_index_BK == index, len(chosen), index_BK)
+                chosen.append(op)
+        return tuple(chosen), index_BK
+
+    def _matrices(self) -> list[Tensor]:
+        """Of all steps: a turn or a slide, whichever the operation is, by its own motion."""
+        kernels = tuple(op.kernel for op in self.space.ops)
+        motion_O5 = motions_on(kernels, self.value_BK.device, *self.size)
+        # NO_OP is -1, which is the last row, of no motion.
+        turn_BK, *slide = motion_O5[self.op_index_BK].unbind(-1)
+        matrix_BK6 = torch.where(
+            (turn_BK != 0).unsqueeze(-1),
+            rotation_matrix(self.value_BK * turn_BK, *self.size),
+            slide_matrix(*(self.value_BK * by_BK for by_BK in slide)),
+        )
         return [*self.before, *matrix_BK6.unbind(1)]
 
 
@@ -124,6 +135,10 @@ def _kept(boxes_BM5: Tensor, keep_BM: Tensor) -> Tensor:
 
 def pixels_of(maps_BHW: Tensor, most: int) -> Tensor:
     """How many pixels every object has: count_BM."""
+    if most and maps_BHW.is_cuda and has_triton():
+        from dada.policy import moving_kernels
+
+        return moving_kernels.pixels(maps_BHW, most)
     flat_BP = maps_BHW.flatten(1).long()
     count = torch.zeros(len(maps_BHW), most + 1, dtype=torch.int64, device=maps_BHW.device)
     return count.scatter_add_(1, flat_BP, torch.ones_like(flat_BP))[:, 1:]
@@ -131,21 +146,36 @@ def pixels_of(maps_BHW: Tensor, most: int) -> Tensor:
 
 def extents(maps_BHW: Tensor, most: int) -> Tensor:
     """The box around the pixels of every object: x0, y0, x1, y1; zeros for one without pixels."""
-    b, h, w = maps_BHW.shape
-    maps_BHW = maps_BHW.long()
-    x_W = torch.arange(w, device=maps_BHW.device)
-    y_H1 = torch.arange(h, device=maps_BHW.device).unsqueeze(1)
+    if most and maps_BHW.is_cuda and has_triton():
+        from dada.policy import moving_kernels
 
-    def ends(place_HW: Tensor, side: int) -> tuple[Tensor, Tensor]:
-        seen = torch.zeros(b, (most + 1) * side, dtype=torch.uint8, device=maps_BHW.device)
-        # All writers write the same number: no sums, no waiting.
-        seen.scatter_(1, (maps_BHW * side + place_HW).flatten(1), 1)
-        seen_BMS = seen.view(b, most + 1, side)[:, 1:]
+        in_columns_BMW, in_rows_BMH = moving_kernels.seen(maps_BHW, most)
+    else:
+        in_columns_BMW, in_rows_BMH = _seen(maps_BHW, most)
+
+    def ends(seen_BMS: Tensor) -> tuple[Tensor, Tensor]:
+        side = seen_BMS.shape[-1]
         first_BM, last_BM = seen_BMS.argmax(-1), side - seen_BMS.flip(-1).argmax(-1)
         return first_BM, torch.where(seen_BMS.amax(-1) > 0, last_BM, 0)
 
-    (x0, x1), (y0, y1) = ends(x_W, w), ends(y_H1, h)
+    (x0, x1), (y0, y1) = ends(in_columns_BMW), ends(in_rows_BMH)
     return torch.stack([x0, y0, x1, y1], -1).double()
+
+
+def _seen(maps_BHW: Tensor, most: int) -> list[Tensor]:
+    """Whether an object has a pixel in a column (seen_BMW), and in a row (seen_BMH)."""
+    b, h, w = maps_BHW.shape
+    device, maps_BHW = maps_BHW.device, maps_BHW.long()
+    found = []
+    for place, side in (
+        (torch.arange(w, device=device), w),
+        (torch.arange(h, device=device).unsqueeze(1), h),
+    ):
+        seen = torch.zeros(b, (most + 1) * side, dtype=torch.uint8, device=device)
+        # All writers write the same number: no sums, no waiting.
+        seen.scatter_(1, (maps_BHW * side + place).flatten(1), 1)
+        found.append(seen.view(b, most + 1, side)[:, 1:])
+    return found
 
 
 def without_dropped(maps_BHW: Tensor, boxes_BM5: Tensor) -> Tensor:

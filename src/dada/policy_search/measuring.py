@@ -109,7 +109,7 @@ def _not_measured(job: SearchJob) -> Measured:
             "classification; leave `preset` as it is and give `lookahead` some seconds"
         )
     parameters = starting_point(job.space, job.config)
-    provenance = _provenance(job, job.split) | {"task": job.split.task, "epochs": 0}
+    provenance = _provenance(job, job.split) | {"epochs": 0}
     return Measured(
         policy=parameters.to_policy(job.space, provenance=provenance),
         parameters=parameters,
@@ -215,6 +215,7 @@ def _provenance(job: SearchJob, split: Split) -> dict[str, Any]:
         "settings": asdict(job.config),
         "versions": versions(),
         "verification": None,
+        **({} if split.task == "classification" else {"task": split.task}),
     }
 
 

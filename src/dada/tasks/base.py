@@ -101,6 +101,10 @@ class Task:
     def meter(self, num_classes: int, device: Any) -> Meter:
         raise NotImplementedError
 
+    def loss_meter(self, num_classes: int, device: Any) -> Meter:
+        """For one who reads the loss alone: scores may cost more than the passes do."""
+        return self.meter(num_classes, device)
+
     def default_model(self, device_type: str, image_size: tuple[int, int]) -> str | None:
         """The network for a user who names none; None: the usual choice."""
         return None

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from typing import Any
 
@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
+from dada.engine import seeded
 from dada.policy.moving import Moves
 from dada.tasks import coco, drawing
 from dada.tasks.base import Called, Meter, Passes, Targets, Task
@@ -90,10 +91,13 @@ class Detection(Task):
         return None
 
     def records(self, model: nn.Module) -> bool:
-        return bool(getattr(model, "padded", False))
+        return _is_padded(model)
 
     def meter(self, num_classes: int, device: Any) -> Meter:
         return _Found(num_classes)
+
+    def loss_meter(self, num_classes: int, device: Any) -> Meter:
+        return _Losses()
 
     def default_model(self, device_type: str, image_size: tuple[int, int]) -> str:
         return "detector"
@@ -136,8 +140,12 @@ class Detection(Task):
         return drawing.boxes(picture, target[0], classes)
 
 
+def _is_padded(model: nn.Module) -> bool:
+    return bool(getattr(model, "padded", False))
+
+
 def _loss_of(model: Any, views_BCHW: Tensor, targets: Targets) -> Tensor:
-    if getattr(model, "padded", False):
+    if _is_padded(model):
         return model.losses(views_BCHW, targets[0]).mean()  # type: ignore[no-any-return]
     losses = model(list(views_BCHW), as_torchvision(targets))
     return torch.stack([loss.float() for loss in losses.values()]).sum()
@@ -165,40 +173,60 @@ def losses_without_learning(model: nn.Module) -> Iterator[None]:
     for module in model.modules():
         if isinstance(module, _BatchNorm | _DropoutNd):
             module.eval()
-    cards = [] if not torch.cuda.is_available() else [torch.cuda.current_device()]
+    device = next(model.parameters()).device
     try:
-        with torch.random.fork_rng(devices=cards):  # which boxes count is drawn: always alike
-            torch.manual_seed(0)
+        with seeded(0, device):  # which boxes count is drawn: always alike
             yield
     finally:
         for module, training in modes:
             module.training = training
 
 
-class _Found:
+@dataclass(frozen=True, kw_only=True)
+class LossAlone:
+    loss: float
+    images: int
+
+
+class _Losses:
+    """Nothing waits for the device but a network of torchvision's."""
+
     adds_up = False
 
+    def __init__(self) -> None:
+        self.losses: list[Tensor] = []
+        self.images = 0
+
+    def add(self, model: nn.Module, views_BCHW: Tensor, targets: Targets, passes: Passes) -> None:
+        learning = nullcontext() if _is_padded(model) else losses_without_learning(model)
+        with passes(), learning:
+            loss = _loss_of(model, views_BCHW, targets)
+        self.losses.append(loss.double() * len(views_BCHW))
+        self.images += len(views_BCHW)
+
+    def sums(self) -> list[Tensor]:
+        return [torch.stack(self.losses).sum()]
+
+    def scores(self, sums: Sequence[Tensor]) -> Any:
+        return LossAlone(loss=float(sums[0]) / max(1, self.images), images=self.images)
+
+
+class _Found(_Losses):
+    """What was found is kept, and scored at the end."""
+
     def __init__(self, num_classes: int) -> None:
+        super().__init__()
         self.num_classes = num_classes
         self.found: list[coco.Objects] = []
         self.true: list[coco.Objects] = []
-        self.losses: list[Tensor] = []
 
     def add(self, model: nn.Module, views_BCHW: Tensor, targets: Targets, passes: Passes) -> None:
         with passes():
             found = model(views_BCHW)
-            if getattr(model, "padded", False):
-                loss = _loss_of(model, views_BCHW, targets)
-            else:
-                with losses_without_learning(model):
-                    loss = _loss_of(model, views_BCHW, targets)
-        self.losses.append(loss.double() * len(views_BCHW))
+        super().add(model, views_BCHW, targets, passes)
         for one, true in zip(found, as_torchvision(targets), strict=True):
             self.found.append(coco.Objects.of(one))
             self.true.append(coco.Objects.of(true))
-
-    def sums(self) -> list[Tensor]:
-        return [torch.stack(self.losses).sum()]
 
     def scores(self, sums: Sequence[Tensor]) -> DetectionScores:
         boxes = coco.average_precision(self.true, self.found, self.num_classes)
@@ -215,7 +243,6 @@ class _Found:
             mask_ap=None if masks is None else masks.ap,
             mask_ap50=None if masks is None else masks.ap50,
             mask_ap75=None if masks is None else masks.ap75,
-            loss=float(sums[0]) / max(1, len(self.true)),
-            images=len(self.true),
+            **asdict(super().scores(sums)),
             class_ap50_C=boxes.class_ap50_C,
         )

@@ -186,7 +186,7 @@ class Slot:
         with state.lane:
             return float(ranks.gather(torch.stack(losses)).mean())
 
-    def evaluate(self, part: Part) -> TaskScores:
+    def evaluate(self, part: Part, *, loss_alone: bool = False) -> TaskScores:
         state = self.state
         with state.lane:
             state.agree_on_statistics()
@@ -198,6 +198,7 @@ class Slot:
                 state.precision,
                 state.ranks,
                 state.task,
+                loss_alone=loss_alone,
             )
 
 

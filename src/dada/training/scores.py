@@ -40,12 +40,17 @@ def evaluate(
     precision: Precision,
     ranks: Ranks = ALONE,
     task: Task = CLASSIFICATION,
+    *,
+    loss_alone: bool = False,
 ) -> TaskScores:
-    """The scores of a network on every image of a part, in evaluation mode."""
+    """The scores of a network on every image of a part, in evaluation mode.
+
+    With `loss_alone` they may lack all that takes longer than the loss.
+    """
     was_training = model.training
     model.eval()
     device = precision.device
-    meter = task.meter(num_classes, device)
+    meter = (task.loss_meter if loss_alone else task.meter)(num_classes, device)
     first, step = (ranks.rank, ranks.world) if meter.adds_up else (0, 1)
     every_N = torch.arange(first, len(part), step)
     height, width = part.image_size

@@ -79,7 +79,7 @@ def _branches(run: BranchedRun, steps_of_all: int) -> Turns[dict[str, TaskScores
         slot.switch_policy(arm)
         for rates_S in rates_ES[run.shared_epochs :]:
             yield from slot.epoch(rates_S, steps_of_all)
-        scores[name] = slot.evaluate(job.split.val)
+        scores[name] = slot.evaluate(job.split.val, loss_alone=True)
         if not math.isfinite(scores[name].loss):
             raise DivergedError(
                 f"looking ahead, the validation loss with {name} became {scores[name].loss}; "
