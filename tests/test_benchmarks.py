@@ -89,6 +89,20 @@ def test_pages_say_what_the_results_say(load: Callable[[str], ModuleType]) -> No
     assert [page.name for page in stale] == [], "run python benchmarks/tools/tables.py"
 
 
+def test_shipped_policies_are_the_first_searches_of_the_results(
+    load: Callable[[str], ModuleType],
+) -> None:
+    tool = load("tools/found_policies.py")
+    results = load("tools/measure.py").result_of("paper")
+    assert tool.TARGET.read_text() == tool.text_of(results), "run tools/found_policies.py"
+    # The rule is the seed, not the error.
+    policy = json.dumps({"provenance": {"data": {"name": "cifar10"}, "seed": 1}})
+    search = {"arm": "paper relax", "recipe": "reduced_cifar10_wrn40_2", "seconds": 1.0}
+    for seed, names in ((1, []), (0, ["found-cifar10-paper-relax"])):
+        held = {"a": search | {"policy": policy, "seed": seed}}
+        assert list(tool.found_policies({"searches": held, "trainings": {}})) == names
+
+
 @pytest.mark.parametrize(
     ("page", "said", "wrong"),
     [

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from dada import ops
-from dada.names import published_policies
+from dada.names import found_policies, published_policies
 from dada.policy import Policy, PolicyOp, SubPolicy, baselines
 from dada.policy import policy as policy_module
 from dada.policy.space import SPACES, SearchSpace
@@ -357,6 +357,21 @@ def test_a_published_policy(name):
 def test_the_published_file_is_all_there():
     assert set(published_policies()) == set(PUBLISHED)
     assert policy_module.names()[:7] == list(PUBLISHED)
+
+
+@pytest.mark.parametrize("name", found_policies())
+def test_a_policy_found_here(name):
+    policy = Policy.load(name)
+    facts = policy.provenance
+    assert facts["name"] == name and facts["seed"] == 0 and name.startswith("found-")
+    assert facts["data"]["fingerprint"] and facts["versions"] and facts["settings"]["base"]["flip"]
+    assert name in policy_module.names() and Policy.from_json(policy.to_json()) == policy
+    image = torch.zeros(3, 32, 32, dtype=torch.uint8)
+    assert policy.transform(seed=0)(image).shape == image.shape
+
+
+def test_the_default_search_of_cifar10_ships():
+    assert Policy.load("found-cifar10-dada").provenance["preset"] == "dada"
 
 
 def test_fast_autoaugments_have_two_ops_each():

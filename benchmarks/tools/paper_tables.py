@@ -206,6 +206,21 @@ def arms_table(table: str) -> str:
     return markdown(columns, _arm_rows(table))
 
 
+def found_table() -> str:
+    """What ships under a name of its own."""
+    from found_policies import found_policies
+
+    rows: list[tuple[object, ...]] = []
+    for name, policy in found_policies(result_of("paper")).items():
+        facts = policy["provenance"]
+        trained = "; ".join(f"{e['error']:.2f} (`{e['recipe']}`)" for e in facts["trainings"])
+        images = facts["data"]["train"] + facts["data"]["val"]
+        seconds = f"{facts['seconds']:.0f}"
+        rows.append((f"`{name}`", f"`{facts['recipe']}`", f"{images:,}", seconds, trained or NONE))
+    columns = ("name", "searched with", "images", "seconds", "test error of one full training, %")
+    return markdown(columns, rows)
+
+
 PAPER: dict[str, Callable[[], str]] = {
     "cost table": cost_table,
     "cost errors table": cost_errors_table,

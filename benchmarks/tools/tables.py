@@ -17,7 +17,7 @@ from choice_table import CHOICE
 from estimator_tables import ESTIMATORS
 from measure import markdown, result_of
 from numbers_in_text import with_numbers
-from paper_tables import PAPER
+from paper_tables import PAPER, found_table
 from photo_tables import PHOTOGRAPHS
 from reliability_table import RELIABILITY
 from study_tables import LOG, STUDY
@@ -193,6 +193,7 @@ TABLES: dict[str, dict[str, Callable[[], str]]] = {
     },
     "docs/estimators.md": ESTIMATORS,
     "docs/paper.md": PAPER,
+    "docs/policy-format.md": {"found policies table": found_table},
     "docs/photographs.md": PHOTOGRAPHS,
     "docs/reliability.md": RELIABILITY,
     "docs/search-study.md": STUDY,

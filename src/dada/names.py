@@ -52,8 +52,17 @@ MODELS = {
 
 
 def published_policies() -> dict[str, Any]:
-    """The rows of every policy that ships, by name."""
-    file = resources.files("dada") / "policy" / "published.json"
+    """The rows of every policy that ships and that others have published, by name."""
+    return _shipped("published.json")
+
+
+def found_policies() -> dict[str, Any]:
+    """The content of every policy file that ships and that was found by this project, by name."""
+    return _shipped("found.json")
+
+
+def _shipped(name: str) -> dict[str, Any]:
+    file = resources.files("dada") / "policy" / name
     return dict(json.loads(file.read_text(encoding="utf-8")))
 
 

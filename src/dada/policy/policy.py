@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dada import safe_json
-from dada.names import did_you_mean, published_policies
+from dada.names import did_you_mean, found_policies, published_policies
 from dada.policy.space import SPACES
 from dada.policy.steps import Magnitude, PolicyOp, SubPolicy
 from dada.runlog import POLICY, UNFINISHED_POLICY, write_text
@@ -144,13 +144,15 @@ class Policy:
         for find in _FINDERS.values():
             if (named := find(str(source))) is not None:
                 return named
-        shipped = published_policies()
-        if str(source) not in shipped:
+        name = str(source)
+        if name in (published := published_policies()):
+            return cls.from_rows(published[name], name=name, published=True)
+        if name not in (found := found_policies()):
             raise ValueError(
-                f"no policy {quoted(str(source))}: neither a file, nor a run directory, nor one of "
+                f"no policy {quoted(name)}: neither a file, nor a run directory, nor one of "
                 f"{', '.join(names())}{did_you_mean(source, names())}"
             )
-        return cls.from_rows(shipped[str(source)], name=str(source), published=True)
+        return cls._from_content(found[name])
 
     @classmethod
     @one_line_errors
@@ -289,8 +291,12 @@ class Policy:
 
 
 def names() -> list[str]:
-    """The policies that have a name: published ones, then those that cost nothing."""
-    return [*published_policies(), *(name for listed in _FINDERS for name in listed)]
+    """The policies that have a name: published ones, those found here, those that cost nothing."""
+    return [
+        *published_policies(),
+        *found_policies(),
+        *(name for listed in _FINDERS for name in listed),
+    ]
 
 
 _FINDERS: dict[tuple[str, ...], Callable[[str], Policy | None]] = {}

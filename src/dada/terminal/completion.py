@@ -11,6 +11,7 @@ from dada.names import (
     IMPORT_SOURCES,
     LISTS,
     MODELS,
+    found_policies,
     published_policies,
 )
 
@@ -20,7 +21,8 @@ def policies(typed: str) -> list[str]:
     done, comma, last = typed.rpartition(",")
     files = glob.glob(f"{glob.escape(last)}*")
     paths = [path for path in files if os.path.isdir(path) or path.endswith(".json")]
-    names = [name for name in (*published_policies(), *FREE_POLICIES) if name.startswith(last)]
+    known = (*published_policies(), *found_policies(), *FREE_POLICIES)
+    names = [name for name in known if name.startswith(last)]
     return [f"{done}{comma}{found}" for found in (*names, *sorted(paths))]
 
 

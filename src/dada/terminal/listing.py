@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
 from dada import recipes
-from dada.names import FREE_POLICIES, LISTS, MODELS, did_you_mean, published_policies
+from dada.names import (
+    FREE_POLICIES,
+    LISTS,
+    MODELS,
+    did_you_mean,
+    found_policies,
+    published_policies,
+)
 from dada.ops import PAPER
 from dada.policy import Policy
 from dada.policy.space import SPACES, SearchSpace
@@ -28,7 +36,18 @@ class Entry:
 def _policies() -> list[Entry]:
     published = published_policies().items()
     shipped = [Entry(name=name, what=f"{len(rows)} sub-policies") for name, rows in published]
-    return [*shipped, *(Entry(name=name, what=what) for name, what in FREE_POLICIES.items())]
+    found = [Entry(name=name, what=_found(held)) for name, held in found_policies().items()]
+    free = [Entry(name=name, what=what) for name, what in FREE_POLICIES.items()]
+    return [*shipped, *found, *free]
+
+
+def _found(policy: dict[str, Any]) -> str:
+    facts = policy["provenance"]
+    images = facts["data"]["train"] + facts["data"]["val"]
+    return (
+        f"{len(policy['subpolicies'])} sub-policies, found by this package in "
+        f"{facts['seconds']:.0f} s on {images:,} images of {facts['data']['name']}"
+    )
 
 
 def _models() -> list[Entry]:
