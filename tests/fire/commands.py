@@ -139,8 +139,8 @@ class Options(Fuzzer):
         steps = (
             "searching.find_policy",
             "verifying.verify_searched",
-            "run_job",
-            "comparing.run_comparison",
+            "training.run_job",
+            "run_comparison",
         )
         with ExitStack() as patched:
             for step in steps:

@@ -31,11 +31,11 @@ from dada.data.annotations import (
 )
 from dada.data.bad_files import file_bytes
 from dada.data.coco import read_coco
-from dada.data.images import IMAGE_EXTENSIONS
+from dada.data.images import is_image
 from dada.data.npz import check_unpacked
 from dada.data.raw import PART_NAMES, RawPart, RawSplit
 from dada.data.voc import read_voc
-from dada.data.walk import files_beside, hidden, names_in, subfolders
+from dada.data.walk import files_beside, names_in, subfolders
 from dada.data.yolo import class_names, read_yolo
 from dada.safe_text import printable
 
@@ -321,21 +321,12 @@ READERS: dict[str, Reader] = {
 
 
 def _part_folders(root: str) -> dict[str, str]:
-    found = {}
-    for folder in subfolders(root):
-        part = PART_NAMES.get(os.path.basename(folder).lower())
-        if part is not None:
-            found[part] = folder
-    return found
+    named = ((os.path.basename(folder).lower(), folder) for folder in subfolders(root))
+    return {PART_NAMES[name]: folder for name, folder in named if name in PART_NAMES}
 
 
 def _images(folder: str) -> list[str]:
-    found = [
-        path
-        for path in files_beside(folder)
-        if os.path.splitext(path)[1].lower() in IMAGE_EXTENSIONS
-        and not hidden(os.path.basename(path))
-    ]
+    found = list(filter(is_image, files_beside(folder)))
     if not found:
         raise ValueError(f"{folder}: no image files here")
-    return sorted(found)
+    return found

@@ -19,6 +19,9 @@ from dada.data.raw import RawArrays, RawPart, RawSplit
 from dada.safe_files import open_to_read
 from dada.safe_text import printable, quoted
 
+Labelled = tuple[NDArray[np.uint8], NDArray[np.int64]]
+"""Images and labels of one file."""
+
 _CIFAR = {
     # folder, training files, test file, key of the labels, file and key of the class names
     "cifar10": (
@@ -110,10 +113,7 @@ def from_cifar(kind: str, root: str) -> RawSplit:
     parts: dict[str, RawPart] = {}
     for part, files in (("train", train_files), ("test", (test_file,))):
         read = [_cifar_batch(os.path.join(folder, file), label_key) for file in files]
-        parts[part] = RawArrays(
-            images_NCHW=np.concatenate([images for images, _ in read]),
-            labels_N=torch.from_numpy(np.concatenate([labels for _, labels in read])),
-        )
+        parts[part] = _together(read)
     meta = os.path.join(folder, names_file)
     names = _unpickle(meta).get(names_key, [])
     if not isinstance(names, list) or not all(isinstance(name, bytes | str) for name in names):
@@ -122,7 +122,14 @@ def from_cifar(kind: str, root: str) -> RawSplit:
     return RawSplit(parts=parts, name=kind, classes=classes or None)
 
 
-def _cifar_batch(path: str, label_key: bytes) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+def _together(read: list[Labelled]) -> RawArrays:
+    images, labels = zip(*read, strict=True)
+    return RawArrays(
+        images_NCHW=np.concatenate(images), labels_N=torch.from_numpy(np.concatenate(labels))
+    )
+
+
+def _cifar_batch(path: str, label_key: bytes) -> Labelled:
     content = _unpickle(path)
     held, labels = content.get(b"data"), content.get(label_key)
     images = held.array if isinstance(held, _Bytes) else np.empty(0, np.uint8)
@@ -159,21 +166,17 @@ _MAT_BYTES = {"uint8": 1, "int8": 1, "uint16": 2, "int16": 2, "int32": 4, "doubl
 
 def from_svhn(root: str, *, extra: bool) -> RawSplit:
     """SVHN's cropped digits: train_32x32.mat, test_32x32.mat and, on request, extra_32x32.mat."""
-    train = [_svhn_file(root, "train")] + ([_svhn_file(root, "extra")] if extra else [])
+    train = ("train", "extra") if extra else ("train",)
     parts: dict[str, RawPart] = {
-        "train": RawArrays(
-            images_NCHW=np.concatenate([images for images, _ in train]),
-            labels_N=torch.from_numpy(np.concatenate([labels for _, labels in train])),
-        )
+        "train": _together([_svhn_file(root, part) for part in train]),
+        "test": _together([_svhn_file(root, "test")]),
     }
-    images_NCHW, labels_N = _svhn_file(root, "test")
-    parts["test"] = RawArrays(images_NCHW=images_NCHW, labels_N=torch.from_numpy(labels_N))
     return RawSplit(
         parts=parts, name="svhn-extra" if extra else "svhn", classes=tuple(map(str, range(10)))
     )
 
 
-def _svhn_file(root: str, part: str) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+def _svhn_file(root: str, part: str) -> Labelled:
     path = os.path.join(root, f"{part}_32x32.mat")
     if not os.path.isfile(path):
         raise ValueError(

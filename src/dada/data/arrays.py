@@ -17,7 +17,7 @@ from dada.data.annotations import label_rows, strata
 from dada.data.images import tensor_to_array, to_uint8
 from dada.data.npz import Archive, open_archive
 from dada.data.raw import PART_NAMES, RawArrays, RawPart, RawSplit
-from dada.data.split import listed
+from dada.data.split import apportion, listed
 from dada.safe_text import quoted
 
 _IMAGE_WORDS = ("images", "image", "x", "data")
@@ -212,14 +212,10 @@ def digits() -> RawSplit:
     data = load_digits()
     images = np.rint(data.images * (255 / 16)).astype(np.uint8)[:, None]
     labels = data.target.astype(np.int64)
-    counts = np.bincount(labels)
-    # Largest remainders: 500 test images, in proportion to the classes.
-    quota = counts * _DIGITS_TEST / len(labels)
-    take = np.floor(quota).astype(int)
-    for label in np.argsort(take - quota, kind="stable")[: _DIGITS_TEST - take.sum()]:
-        take[label] += 1
+    count_C = torch.from_numpy(np.bincount(labels))
+    take_C = apportion(count_C, _DIGITS_TEST, lowest_C=0 * count_C, highest_C=count_C)
     is_test = np.zeros(len(labels), bool)
-    for label, count in enumerate(take):
+    for label, count in enumerate(take_C.tolist()):
         is_test[np.flatnonzero(labels == label)[-count:]] = True
     parts: dict[str, RawPart] = {
         name: RawArrays(images_NCHW=images[rows], labels_N=torch.from_numpy(labels[rows]))

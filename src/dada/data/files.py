@@ -5,15 +5,16 @@ from __future__ import annotations
 import csv
 import os
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
 
 from dada.data.annotations import RawMultilabel, check_table, strata
-from dada.data.images import IMAGE_EXTENSIONS
+from dada.data.images import is_image
 from dada.data.raw import PART_NAMES, RawFiles, RawPart, RawSplit
 from dada.data.split import listed
-from dada.data.walk import Walk, files_beside, hidden, subfolders
+from dada.data.walk import Walk, files_beside, subfolders
 from dada.safe_text import printable, quoted
 
 
@@ -22,7 +23,7 @@ def from_folder(root: str) -> RawSplit:
     part_folders = _part_folders(root)
     if "train" not in part_folders:
         part_folders = {"train": root}
-    walks = {part: Walk(root=folder, takes=_is_image) for part, folder in part_folders.items()}
+    walks = {part: Walk(root=folder, takes=is_image) for part, folder in part_folders.items()}
     found = {part: _class_folder(part_folders[part], walk) for part, walk in walks.items()}
     classes = tuple(sorted(found["train"]))
     parts: dict[str, RawPart] = {}
@@ -59,7 +60,7 @@ def from_imagenet(root: str) -> RawSplit:
             f"imagenet: {val} has no class folders; sort its images into one folder per class, "
             "named as those of train/"
         )
-    walks = [Walk(root=os.path.join(root, part), takes=_is_image) for part in ("train", "val")]
+    walks = [Walk(root=os.path.join(root, part), takes=is_image) for part in ("train", "val")]
     train, test = (_class_folder(walk.root, walk) for walk in walks)
     classes = tuple(sorted(train))
     unknown = sorted(set(test) - set(classes))
@@ -85,15 +86,13 @@ def from_csv(path: str) -> RawSplit:
     With a column `labels` in place of `label`, images have several or none.
     """
     base = os.path.dirname(os.path.abspath(path))
-    rows: dict[str, list[tuple[str, str, str]]] = {}
+    rows: dict[str, list[CsvRow]] = {}
     try:
         with open(path, newline="", encoding="utf-8-sig") as stream:
             reader = csv.DictReader(stream, skipinitialspace=True)
             columns = [name.strip().lower() for name in reader.fieldnames or ()]
-            if "path" in columns and "labels" in columns and "label" not in columns:
-                reader.fieldnames = columns
-                return _multilabel(path, base, reader)
-            if "path" not in columns or "label" not in columns:
+            several = "labels" in columns and "label" not in columns
+            if "path" not in columns or not (several or "label" in columns):
                 raise ValueError(
                     f"{path}: the first line must name the columns path,label[,split][,group] (or "
                     "path,labels for several, with ; between), "
@@ -102,70 +101,66 @@ def from_csv(path: str) -> RawSplit:
             reader.fieldnames = columns
             for row in reader:
                 where = f"{path}, line {reader.line_num}"
-                rows.setdefault(_row_part(row, where), []).append(_row(row, base, where))
+                rows.setdefault(_row_part(row, where), []).append(_row(row, base, where, several))
     except (UnicodeDecodeError, csv.Error) as problem:
         raise ValueError(f"{path}: cannot be read as a UTF-8 .csv ({problem})") from problem
     if "train" not in rows:
         raise ValueError(f"{path}: no row belongs to the training part")
-    classes = tuple(sorted({label for _, label, _ in rows["train"]}))
+    classes = tuple(sorted({label for row in rows["train"] for label in row.labels}))
+    if several and len(classes) < 2:
+        raise ValueError(f"{path}: {len(classes)} labels in all; two or more are needed")
     numbers = {name: number for number, name in enumerate(classes)}
     group_numbers: dict[str, int] = {}
     parts: dict[str, RawPart] = {}
     for part, entries in rows.items():
-        unknown = [label for _, label, _ in entries if label not in numbers]
+        unknown = [label for row in entries for label in row.labels if label not in numbers]
         if unknown:
             raise ValueError(
                 f"{path}: the {part} label {quoted(unknown[0])} is not among the training labels"
             )
+        labels = [[numbers[label] for label in row.labels] for row in entries]
+        paths = tuple(row.file for row in entries)
+        if several:
+            parts[part] = _multilabel(paths, labels, len(classes), path, base)
+            continue
         groups = [
-            group_numbers.setdefault(group or f"\0{file}", len(group_numbers))
-            for file, _, group in entries
+            group_numbers.setdefault(row.group or f"\0{row.file}", len(group_numbers))
+            for row in entries
         ]
         parts[part] = RawFiles(
-            paths=tuple(file for file, _, _ in entries),
-            labels_N=torch.tensor([numbers[label] for _, label, _ in entries]),
+            paths=paths,
+            labels_N=torch.tensor([label for (label,) in labels]),
             groups_N=torch.tensor(groups) if "group" in columns else None,
             root=base,
         )
     return RawSplit(
-        parts=parts, name=Path(path).stem, where=path, classes=classes, notes=_shared_groups(rows)
+        parts=parts,
+        name=Path(path).stem,
+        where=path,
+        classes=classes,
+        notes=[] if several else _shared_groups(rows),
+        task="multilabel" if several else "classification",
     )
 
 
-def _multilabel(path: str, base: str, reader: csv.DictReader[str]) -> RawSplit:
-    """Rows of path,labels[,split]; labels have ; or | between them, and there may be none."""
-    rows: dict[str, list[tuple[str, list[str]]]] = {}
-    for row in reader:
-        where = f"{path}, line {reader.line_num}"
-        file, _, _ = _row({**row, "label": "-", "group": ""}, base, where)
-        words = (row.get("labels") or "").replace("|", ";").split(";")
-        labels = [word.strip() for word in words if word.strip()]
-        rows.setdefault(_row_part(row, where), []).append((file, labels))
-    if "train" not in rows:
-        raise ValueError(f"{path}: no row belongs to the training part")
-    classes = tuple(sorted({label for _, labels in rows["train"] for label in labels}))
-    if len(classes) < 2:
-        raise ValueError(f"{path}: {len(classes)} labels in all; two or more are needed")
-    numbers = {name: number for number, name in enumerate(classes)}
-    parts: dict[str, RawPart] = {}
-    for part, entries in rows.items():
-        check_table(len(entries), len(classes), path)
-        present_NC = np.zeros((len(entries), len(classes)), np.uint8)
-        for own, (_, labels) in zip(present_NC, entries, strict=True):
-            unknown = [label for label in labels if label not in numbers]
-            if unknown:
-                raise ValueError(
-                    f"{path}: the {part} label {quoted(unknown[0])} is not among the training ones"
-                )
-            own[[numbers[label] for label in labels]] = 1
-        parts[part] = RawMultilabel(
-            paths=tuple(file for file, _ in entries),
-            labels_N=strata(present_NC > 0),
-            root=base,
-            labels_NC=torch.from_numpy(present_NC),
-        )
-    return RawSplit(
-        parts=parts, name=Path(path).stem, where=path, classes=classes, task="multilabel"
+class CsvRow(NamedTuple):
+    file: str
+    labels: list[str]
+    group: str
+
+
+def _multilabel(
+    paths: tuple[str, ...], labels: list[list[int]], classes: int, where: str, root: str
+) -> RawMultilabel:
+    check_table(len(paths), classes, where)
+    present_NC = np.zeros((len(paths), classes), np.uint8)
+    for row, own in zip(present_NC, labels, strict=True):
+        row[own] = 1
+    return RawMultilabel(
+        paths=paths,
+        labels_N=strata(present_NC > 0),
+        root=root,
+        labels_NC=torch.from_numpy(present_NC),
     )
 
 
@@ -176,18 +171,21 @@ def _row_part(row: dict[str, str], where: str) -> str:
     return PART_NAMES[word]
 
 
-def _row(row: dict[str, str], base: str, where: str) -> tuple[str, str, str]:
+def _row(row: dict[str, str], base: str, where: str, several: bool) -> CsvRow:
+    """Several labels have ; or | between them, and there may be none."""
     file, label = (row.get("path") or "").strip(), (row.get("label") or "").strip()
-    if not file or not label:
+    if not file or not (label or several):
         raise ValueError(f"{where}: the {'label' if file else 'path'} is missing")
     file = os.path.join(base, file)
     if not os.path.isfile(file):
         raise ValueError(f"{where}: no such image file {printable(file)}")
-    return file, label, (row.get("group") or "").strip()
+    words = (row.get("labels") or "").replace("|", ";").split(";") if several else [label]
+    labels = [word.strip() for word in words if word.strip()]
+    return CsvRow(file, labels, (row.get("group") or "").strip())
 
 
-def _shared_groups(rows: dict[str, list[tuple[str, str, str]]]) -> list[str]:
-    groups = {part: {group for _, _, group in entries if group} for part, entries in rows.items()}
+def _shared_groups(rows: dict[str, list[CsvRow]]) -> list[str]:
+    groups = {part: {row.group for row in entries if row.group} for part, entries in rows.items()}
     notes = []
     for part in ("val", "test"):
         shared = sorted(groups.get("train", set()) & groups.get(part, set()))
@@ -249,9 +247,5 @@ def _labelled(files: dict[str, list[str]], classes: tuple[str, ...], root: str) 
     )
 
 
-def _is_image(name: str) -> bool:
-    return os.path.splitext(name)[1].lower() in IMAGE_EXTENSIONS and not hidden(name)
-
-
 def _has_images(root: str) -> bool:
-    return any(_is_image(os.path.basename(file)) for file in files_beside(root))
+    return any(map(is_image, files_beside(root)))

@@ -30,6 +30,12 @@ IMAGE_EXTENSIONS = frozenset((
 # fmt: on
 """Files with another ending are passed over; a file with one of these must be an image."""
 
+
+def is_image(name: str) -> bool:
+    """By its ending."""
+    return os.path.splitext(name)[1].lower() in IMAGE_EXTENSIONS
+
+
 # Of Pillow's formats, whatever a file's ending says: an EPS, for one, would start Ghostscript.
 _FORMATS = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF", "PPM", "JPEG2000", "AVIF")
 

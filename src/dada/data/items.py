@@ -9,8 +9,9 @@ Legend: N images, M objects of an image, C classes, H height, W width.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -33,7 +34,7 @@ from dada.data.annotations import (
 from dada.data.bad_files import errors_of_item
 from dada.data.images import ImageInfo, Preprocessing, from_item, image_info
 from dada.data.parts import Part, TensorPart
-from dada.data.raw import RawPart, RawSplit
+from dada.data.raw import RawSplit, class_names
 from dada.data.split import IN_MEMORY_LIMIT
 
 MULTILABEL, SEGMENTATION, DETECTION = "multilabel", "segmentation", "detection"
@@ -103,12 +104,15 @@ def from_items(source: Any, task: str | None) -> RawSplit | None:
         return None
     if task is None and found == MULTILABEL and _single(items, pair, source):
         return None  # rows with a single 1 may be meant as one label each: that has to be said
-    complaints = Complaints()
-    images, targets = _read(items, where)
-    names = getattr(source, "classes", None)
-    part, classes = _PARTS[found](images, targets, names, where, complaints)
+    read = _Items(*_read(items, where), getattr(source, "classes", None), where)
+    labels_N, classes, held = _TARGETS[found](read)
+    part = RawItems(images=read.images, labels_N=labels_N, task=found, where=where, **held)
     return RawSplit(
-        parts={"train": part}, name=where, classes=classes, notes=complaints.notes(), task=found
+        parts={"train": part},
+        name=where,
+        classes=classes,
+        notes=read.complaints.notes(),
+        task=found,
     )
 
 
@@ -119,7 +123,7 @@ def _single(items: Any, pair: bool, source: Any) -> bool:
     return bool((rows.sum(1) == 1).all()) or not np.isin(rows, (0, 1)).all()
 
 
-def _read(items: Any, where: str) -> tuple[list[Image.Image], list[Any]]:
+def _read(items: Any, where: str) -> tuple[tuple[Image.Image, ...], list[Any]]:
     images, targets, held = [], [], 0
     for position in range(len(items)):
         name = f"{where}[{position}]"
@@ -130,26 +134,42 @@ def _read(items: Any, where: str) -> tuple[list[Image.Image], list[Any]]:
         held += images[-1].width * images[-1].height * len(images[-1].getbands())
         if held > IN_MEMORY_LIMIT:
             raise ValueError(f"{where}: more than 2 GB of images; keep them in files")
-    return images, targets
+    return tuple(images), targets
 
 
-def _names(given: Any, count: int) -> tuple[str, ...]:
-    named = isinstance(given, Sequence) and not isinstance(given, str)
-    if named and len(given) == count + 1:  # with the background
-        return tuple(map(str, given[1:]))
-    return (
-        tuple(map(str, given)) if named and len(given) >= count else tuple(map(str, range(count)))
-    )
+@dataclass(frozen=True)
+class _Items:
+    """What a dataset holds, as it gave it."""
+
+    images: tuple[Image.Image, ...]
+    targets: list[Any]
+    names: Any  # of classes, if it has some
+    where: str
+    complaints: Complaints = field(default_factory=Complaints)
+
+    def classes(self, count: int, *, exactly: bool = False, background: bool = False) -> Classes:
+        """Its names for so many classes, else numbers."""
+        names = class_names(self.names)
+        if background and len(names) == count + 1:
+            return names[1:]
+        fit = len(names) == count if exactly else len(names) >= count
+        return names if fit else tuple(map(str, range(count)))
+
+    def array(self, target: Any, name: str) -> NDArray[Any]:
+        if not isinstance(target, Mapping) or not isinstance(target.get(name), Tensor | Iterable):
+            raise ValueError(f"{self.where}: every target must be a dict with boxes and labels")
+        value = target[name]
+        return value.detach().cpu().numpy() if isinstance(value, Tensor) else np.asarray(value)
 
 
-def _detection(
-    images: Sequence[Image.Image],
-    targets: Sequence[Any],
-    names: Any,
-    where: str,
-    complaints: Complaints,
-) -> tuple[RawPart, tuple[str, ...]]:
-    labels = [[int(label) for label in _array(target, "labels", where)] for target in targets]
+Classes = tuple[str, ...]
+Made = tuple[Tensor, Classes, dict[str, Any]]
+"""Labels to divide images by, the classes, and the other fields of `RawItems`."""
+
+
+def _detection(items: _Items) -> Made:
+    where, complaints = items.where, items.complaints
+    labels = [[int(label) for label in items.array(target, "labels")] for target in items.targets]
     every = {label for each in labels for label in each}
     if not every:
         raise ValueError(f"{where}: no image has a box")
@@ -160,14 +180,14 @@ def _detection(
         raise ValueError(f"{where}: labels of boxes must begin with 1, but one is {min(every)}")
     check_classes(max(every), where)
     annotations = []
-    for i, (image, target, own) in enumerate(zip(images, targets, labels, strict=True)):
-        boxes = _array(target, "boxes", where).reshape(-1, 4).tolist()
+    for i, (image, target, own) in enumerate(zip(items.images, items.targets, labels, strict=True)):
+        boxes = items.array(target, "boxes").reshape(-1, 4).tolist()
         if len(boxes) != len(own):
             raise ValueError(f"{where}[{i}]: {len(boxes)} boxes, but {len(own)} labels")
         numbers = [label - first for label in own]
         size = (image.height, image.width)
         kept = clean_boxes(boxes, numbers, size, f"{where}[{i}]", complaints)
-        masks = _array(target, "masks", where) if "masks" in target else None
+        masks = items.array(target, "masks") if "masks" in target else None
         places = [place for _, _, place in kept]
         annotations.append(
             Annotation(
@@ -176,16 +196,10 @@ def _detection(
                 objects=None if masks is None else _Masks(masks, places, f"{where}[{i}]"),
             )
         )
-    classes = _names(names, max(every) - first + 1)
-    part = RawItems(
-        images=tuple(images),
-        labels_N=strata(presence(annotations, len(classes), where)),
-        task=DETECTION,
-        annotations=tuple(annotations),
-        has_objects=all(each.objects is not None for each in annotations),
-        where=where,
-    )
-    return part, classes
+    classes = items.classes(max(every) - first + 1, background=True)
+    labels_N = strata(presence(annotations, len(classes), where))
+    has_objects = all(each.objects is not None for each in annotations)
+    return labels_N, classes, {"annotations": tuple(annotations), "has_objects": has_objects}
 
 
 @dataclass(frozen=True)
@@ -205,77 +219,35 @@ class _Masks:
         return ids
 
 
-def _segmentation(
-    images: Sequence[Image.Image],
-    targets: Sequence[Any],
-    names: Any,
-    where: str,
-    complaints: Complaints,
-) -> tuple[RawPart, tuple[str, ...]]:
-    masks = [np.squeeze(np.asarray(target)) for target in targets]
+def _segmentation(items: _Items) -> Made:
+    where = items.where
+    masks = [np.squeeze(np.asarray(target)) for target in items.targets]
     every = {int(value) for mask in masks for value in np.unique(mask)}
     known = every - {IGNORED}
     if any(mask.dtype.kind not in "iub" for mask in masks) or not known or min(known) < 0:
         raise ValueError(f"{where}: masks must hold whole numbers 0..254, or 255 for no class")
-    count = max(2, max(known) + 1)
-    named = isinstance(names, Sequence) and not isinstance(names, str) and len(names) >= count
-    classes = tuple(map(str, names if named else range(count)))
     if max(known) >= IGNORED:
         raise ValueError(f"{where}: masks must hold 0..254, or 255 for no class; got {max(known)}")
+    classes = items.classes(max(2, max(known) + 1))
     annotations = tuple(
         Annotation(
             labels=sorted({int(v) for v in np.unique(mask)} - {IGNORED}),
-            mask=_Held(mask.astype(np.uint8)),
+            mask=partial(np.asarray, mask.astype(np.uint8)),
         )
         for mask in masks
     )
-    part = RawItems(
-        images=tuple(images),
-        labels_N=strata(presence(annotations, len(classes), where)),
-        task=SEGMENTATION,
-        annotations=annotations,
-        where=where,
-    )
-    return part, classes
+    labels_N = strata(presence(annotations, len(classes), where))
+    return labels_N, classes, {"annotations": annotations}
 
 
-@dataclass(frozen=True)
-class _Held:
-    mask_HW: NDArray[np.uint8]
-
-    def __call__(self) -> NDArray[np.uint8]:
-        return self.mask_HW
-
-
-def _multilabel(
-    images: Sequence[Image.Image],
-    targets: Sequence[Any],
-    names: Any,
-    where: str,
-    complaints: Complaints,
-) -> tuple[RawPart, tuple[str, ...]]:
+def _multilabel(items: _Items) -> Made:
     try:
-        rows_NC = np.stack([np.asarray(target) for target in targets])
+        rows_NC = np.stack([np.asarray(target) for target in items.targets])
     except ValueError:
-        raise ValueError(f"{where}: rows of labels differ in length") from None
-    labels_NC = label_rows(rows_NC, where)
-    count = labels_NC.shape[1]
-    named = isinstance(names, Sequence) and not isinstance(names, str) and len(names) == count
-    part = RawItems(
-        images=tuple(images),
-        labels_N=strata(labels_NC.numpy() > 0),
-        task=MULTILABEL,
-        labels_NC=labels_NC,
-        where=where,
-    )
-    return part, tuple(map(str, names if named else range(count)))
+        raise ValueError(f"{items.where}: rows of labels differ in length") from None
+    labels_NC = label_rows(rows_NC, items.where)
+    classes = items.classes(labels_NC.shape[1], exactly=True)
+    return strata(labels_NC.numpy() > 0), classes, {"labels_NC": labels_NC}
 
 
-_PARTS = {DETECTION: _detection, SEGMENTATION: _segmentation, MULTILABEL: _multilabel}
-
-
-def _array(target: Any, name: str, where: str) -> NDArray[Any]:
-    if not isinstance(target, Mapping) or not isinstance(target.get(name), Tensor | Iterable):
-        raise ValueError(f"{where}: every target must be a dict with boxes and labels")
-    value = target[name]
-    return value.detach().cpu().numpy() if isinstance(value, Tensor) else np.asarray(value)
+_TARGETS = {DETECTION: _detection, SEGMENTATION: _segmentation, MULTILABEL: _multilabel}

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import hashlib
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any, Protocol
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -28,59 +29,63 @@ Batch = tuple[Tensor, ...]
 """(images_BCHW uint8, labels_B int64); or images and the targets of another task."""
 
 
-class Part(Protocol):
+class Part(ABC):
     """What the rest of the package asks of the training, validation or test images."""
 
-    @property
-    def labels_N(self) -> Tensor:
-        """The class of every image; where it has boxes, masks or several labels, a class by which
-        images are divided evenly."""
-        ...
+    labels_N: Tensor
+    """The class of every image; where it has boxes, masks or several labels, a class by which
+    images are divided evenly."""
+    groups_N: Tensor | None
+    """Images with the same number must not be divided between training and validation."""
+    copies_N: Tensor | None
+    """Exact copies have the same number; None: no image is there twice, or nobody looked."""
+    targets: tuple[Tensor, ...]
+    """What takes the labels' place in a batch, a row for each image; none: the labels."""
+
+    def __len__(self) -> int:
+        return len(self.labels_N)
 
     @property
-    def targets(self) -> tuple[Tensor, ...]:
-        """What takes the labels' place in a batch, a row for each image; none: the labels."""
-        ...
-
-    @property
-    def groups_N(self) -> Tensor | None:
-        """Images with the same number must not be divided between training and validation."""
-        ...
-
-    @property
-    def copies_N(self) -> Tensor | None:
-        """Exact copies have the same number; None: no image is there twice, or nobody looked."""
-        ...
-
-    @property
+    @abstractmethod
     def channels(self) -> int: ...
+
     @property
+    @abstractmethod
     def image_size(self) -> tuple[int, int]:
         """(H, W)"""
-        ...
 
-    def __len__(self) -> int: ...
+    @abstractmethod
     def batch(self, index_B: Tensor) -> Batch:
         """Images and what they should become, on the part's device."""
-        ...
 
-    def to(self, device: torch.device | str) -> Part: ...
-    def take(self, index_N: Tensor) -> Part:
+    @abstractmethod
+    def to(self, device: torch.device | str) -> Self: ...
+
+    @abstractmethod
+    def take(self, index_N: Tensor) -> Self:
         """The same kind of part with these images only, in this order."""
-        ...
 
-    def relabel(self, labels_N: Tensor) -> Part: ...
+    @abstractmethod
     def load(self) -> TensorPart:
         """All images in memory."""
-        ...
 
+    @abstractmethod
     def digest(self) -> bytes:
         """sha256 of labels, and of pixels or of file names and sizes."""
-        ...
+
+    def _taken(self, index_N: Tensor) -> dict[str, Any]:
+        """What of a taken part does not depend on where its images are."""
+        there_N, index_N = index_N.to(self.labels_N.device), index_N.cpu()
+        return {
+            "labels_N": self.labels_N[there_N],
+            "groups_N": None if self.groups_N is None else self.groups_N[index_N],
+            "copies_N": None if self.copies_N is None else self.copies_N[index_N],
+            "targets": tuple(each[there_N] for each in self.targets),
+        }
 
 
 @dataclass(frozen=True)
-class TensorPart:
+class TensorPart(Part):
     """Images held as one uint8 tensor, on any device."""
 
     images_NCHW: Tensor
@@ -93,9 +98,6 @@ class TensorPart:
         assert self.images_NCHW.dtype == torch.uint8 and self.images_NCHW.ndim == 4
         assert self.labels_N.dtype == torch.int64
         assert len(self.labels_N) == len(self.images_NCHW)
-
-    def __len__(self) -> int:
-        return len(self.images_NCHW)
 
     @property
     def channels(self) -> int:
@@ -124,17 +126,8 @@ class TensorPart:
         )
 
     def take(self, index_N: Tensor) -> TensorPart:
-        index_N = index_N.to(self.images_NCHW.device)
-        return TensorPart(
-            self.images_NCHW.index_select(0, index_N),
-            self.labels_N.index_select(0, index_N),
-            _rows(self.groups_N, index_N.cpu()),
-            _rows(self.copies_N, index_N.cpu()),
-            tuple(each.index_select(0, index_N) for each in self.targets),
-        )
-
-    def relabel(self, labels_N: Tensor) -> TensorPart:
-        return replace(self, labels_N=labels_N.to(self.labels_N.device))
+        images_NCHW = self.images_NCHW.index_select(0, index_N.to(self.images_NCHW.device))
+        return replace(self, images_NCHW=images_NCHW, **self._taken(index_N))
 
     def load(self) -> TensorPart:
         return self
@@ -150,7 +143,7 @@ class TensorPart:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _LazyPart:
+class _LazyPart(Part):
     """What file and dataset parts share: preprocessing, labels, and decoding on request."""
 
     labels_N: Tensor
@@ -160,9 +153,6 @@ class _LazyPart:
     targets: tuple[Tensor, ...] = ()
     device: torch.device = _CPU
 
-    def __len__(self) -> int:
-        return len(self.labels_N)
-
     @property
     def channels(self) -> int:
         return self.preprocessing.channels
@@ -171,8 +161,12 @@ class _LazyPart:
     def image_size(self) -> tuple[int, int]:
         return self.preprocessing.size
 
-    def _decode(self, positions: list[int]) -> NDArray[np.uint8]:
-        raise NotImplementedError
+    @abstractmethod
+    def _decode(self, positions: list[int]) -> NDArray[np.uint8]: ...
+
+    @abstractmethod
+    def _identities(self) -> Iterable[bytes]:
+        """What a digest knows the images by."""
 
     def _to_device(self, images_BCHW: NDArray[np.uint8], index_B: Tensor) -> Batch:
         index_B = index_B.to(self.labels_N.device)
@@ -190,17 +184,16 @@ class _LazyPart:
         held = TensorPart(images, self.labels_N, self.groups_N, self.copies_N, self.targets)
         return held.to(self.device)
 
-    def _taken(self, index_N: Tensor) -> dict[str, Any]:
-        return {
-            "labels_N": self.labels_N[index_N],
-            "groups_N": _rows(self.groups_N, index_N),
-            "copies_N": _rows(self.copies_N, index_N),
-            "targets": tuple(each[index_N] for each in self.targets),
-        }
+    def to(self, device: torch.device | str) -> Self:
+        return replace(self, device=torch.device(device))
 
-    def _labels_digest(self) -> bytes:
-        held = (self.labels_N, *self.targets)
-        return b"".join(each.contiguous().numpy().tobytes() for each in held)
+    def digest(self) -> bytes:
+        hasher = hashlib.sha256(self.preprocessing.identity.encode())
+        for held in (self.labels_N, *self.targets):
+            hasher.update(held.contiguous().numpy().tobytes())
+        for identity in self._identities():
+            hasher.update(identity)
+        return hasher.digest()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -282,25 +275,15 @@ class FilePart(_LazyPart):
 
         return self._to_device(self._stack(decode, list(range(len(positions)))), index_B)
 
-    def to(self, device: torch.device | str) -> FilePart:
-        return replace(self, device=torch.device(device))
-
     def take(self, index_N: Tensor) -> FilePart:
-        index_N = index_N.cpu()
         paths = tuple(self.paths[i] for i in index_N.tolist())
         return replace(self, paths=paths, **self._taken(index_N))
 
-    def relabel(self, labels_N: Tensor) -> FilePart:
-        return replace(self, labels_N=labels_N)
-
-    def digest(self) -> bytes:
-        hasher = hashlib.sha256(self.preprocessing.identity.encode())
-        hasher.update(self._labels_digest())
+    def _identities(self) -> Iterator[bytes]:
         for path in self.paths:
             name = path.removeprefix(self.root).replace(os.sep, "/").lstrip("/")
             about = f"{name}\0{os.path.getsize(path)}\0"
-            hasher.update(about.encode("utf-8", "surrogateescape"))  # a name need not be UTF-8
-        return hasher.digest()
+            yield about.encode("utf-8", "surrogateescape")  # a name need not be UTF-8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -326,28 +309,14 @@ class DatasetPart(_LazyPart):
                 out[row] = self.preprocessing.pixels(from_item(image, where))
         return out
 
-    def to(self, device: torch.device | str) -> DatasetPart:
-        return replace(self, device=torch.device(device))
-
     def take(self, index_N: Tensor) -> DatasetPart:
-        index_N = index_N.cpu()
-        return replace(self, items_N=self.items_N[index_N], **self._taken(index_N))
+        return replace(self, items_N=self.items_N[index_N.cpu()], **self._taken(index_N))
 
-    def relabel(self, labels_N: Tensor) -> DatasetPart:
-        return replace(self, labels_N=labels_N)
-
-    def digest(self) -> bytes:
-        hasher = hashlib.sha256(self.preprocessing.identity.encode())
-        hasher.update(self._labels_digest())
-        hasher.update(self.items_N.numpy().tobytes())
+    def _identities(self) -> Iterator[bytes]:
+        yield self.items_N.numpy().tobytes()
         # A dataset has neither file names nor sizes: 64 images spread over it represent the rest.
         probe = np.linspace(0, len(self) - 1, num=min(len(self), 64)).astype(int)
-        hasher.update(self._decode(probe.tolist()).tobytes())
-        return hasher.digest()
-
-
-def _rows(numbers_N: Tensor | None, index_N: Tensor) -> Tensor | None:
-    return None if numbers_N is None else numbers_N[index_N]
+        yield self._decode(probe.tolist()).tobytes()
 
 
 def batches(part: Part, index_batches: Iterable[Tensor], ahead: int = 2) -> Iterator[Batch]:

@@ -19,7 +19,14 @@ from torch import Tensor
 from dada.data.bad_files import errors_of_item
 from dada.data.images import ImageInfo, Preprocessing, from_item, image_info
 from dada.data.parts import DatasetPart, Part, TensorPart
-from dada.data.raw import INSPECT_ALL, PART_NAMES, RawPart, RawSplit, positions_to_inspect
+from dada.data.raw import (
+    INSPECT_ALL,
+    PART_NAMES,
+    RawPart,
+    RawSplit,
+    class_names,
+    positions_to_inspect,
+)
 from dada.data.split import IN_MEMORY_LIMIT
 from dada.safe_text import shell_word
 
@@ -31,9 +38,9 @@ class RawDataset:
     dataset: Any
     labels_N: Tensor
     infos: tuple[ImageInfo, ...]
-    kept: tuple[Image.Image, ...] | None
-    """All its images, when they fit in memory."""
     where: str
+    kept: tuple[Image.Image, ...] | None = None
+    """All its images, when they fit in memory."""
     prepared: bool = False
 
     def __len__(self) -> int:
@@ -62,8 +69,6 @@ class RawDataset:
 def from_dataset(dataset: Any, seed: int) -> RawSplit:
     """A map-style dataset the user made; its `classes`, when it has them, name the classes."""
     where = type(dataset).__name__
-    classes = getattr(dataset, "classes", None)
-    named = isinstance(classes, Sequence) and not isinstance(classes, str) and len(classes) > 0
     random_note = (
         f"{where} returns another image each time it is indexed (a random transform?); each is "
         "read once and kept: better pass it without augmentation"
@@ -71,7 +76,7 @@ def from_dataset(dataset: Any, seed: int) -> RawSplit:
     return RawSplit(
         parts={"train": _read(dataset, where, seed)},
         name=where,
-        classes=tuple(map(str, classes)) if named and classes is not None else None,
+        classes=class_names(getattr(dataset, "classes", None)) or None,
         notes=[random_note] if _is_random(dataset) else [],
     )
 
@@ -95,14 +100,9 @@ def _read(dataset: Any, where: str, seed: int) -> RawDataset:
         positions = positions_to_inspect(count, torch.Generator().manual_seed(seed))
         items = [_item(dataset, position, where) for position in positions]
         if all(label == listed[p] for p, (_, label) in zip(positions, items, strict=True)):
-            infos = [image_info(image) for image, _ in items]
-            return RawDataset(
-                dataset=dataset,
-                labels_N=torch.tensor(listed),
-                infos=tuple(infos),
-                kept=None,
-                where=where,
-            )
+            seen = tuple(image_info(image) for image, _ in items)
+            labels_N = torch.tensor(listed)
+            return RawDataset(dataset=dataset, labels_N=labels_N, infos=seen, where=where)
     infos, labels, kept = [], [], []
     held = 0
     for position in range(count):
@@ -196,8 +196,7 @@ def from_torchvision(name: str, root: str, seed: int) -> RawSplit:
             continue
         parts[part] = _read(dataset, f"torchvision:{name} ({part})", seed)
         if part == "train":
-            names = getattr(dataset, "classes", None)
-            classes = tuple(map(str, names)) if names else None
+            classes = class_names(getattr(dataset, "classes", None)) or None
     if "train" not in parts:
         raise ValueError(
             f"torchvision:{name}: it needs more than a root and a part; make the dataset in Python "
@@ -298,8 +297,7 @@ class _HuggingFaceColumns:
         # Of several label columns the finest is meant: "fine_label" beside "coarse_label".
         label = max(labels, key=lambda column: len(getattr(table.features[column], "names", ())))
         self.table, self.image, self.label = table, images[0], label
-        names = getattr(table.features[label], "names", None)
-        self.classes = tuple(map(str, names)) if names else None
+        self.classes = class_names(getattr(table.features[label], "names", None)) or None
 
     def __len__(self) -> int:
         return len(self.table)

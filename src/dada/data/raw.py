@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -187,6 +187,12 @@ class RawArrays:
 
     def name(self, position: int) -> str:
         return f"image {position}"
+
+
+def class_names(given: Any) -> tuple[str, ...]:
+    """What a dataset calls its classes; none where it does not say."""
+    named = isinstance(given, Sequence) and not isinstance(given, str)
+    return tuple(map(str, given)) if named else ()
 
 
 def positions_to_inspect(count: int, generator: torch.Generator) -> list[int]:

@@ -214,7 +214,7 @@ def reduce(
             f"{split.name}: {count:,} images cannot cover {split.num_classes} classes; "
             "ask for more images or fewer classes"
         )
-    take_C = _apportion(present_C, count, lowest_C=present_C.clamp(max=1), highest_C=present_C)
+    take_C = apportion(present_C, count, lowest_C=present_C.clamp(max=1), highest_C=present_C)
     return replace(split, train=split.train.take(_draw(labels_N, take_C, generator)))
 
 
@@ -238,11 +238,13 @@ def _keep_classes(split: Split, classes: int | Sequence[str], generator: torch.G
     for name, part in split.parts.items():
         labels_N = renumber_C[part.labels_N.cpu()]
         index_N = (labels_N >= 0).nonzero().squeeze(1)
-        parts[name] = part.take(index_N).relabel(labels_N[index_N])
+        taken = part.take(index_N)
+        renumbered_N = labels_N[index_N].to(taken.labels_N.device)
+        parts[name] = replace(taken, labels_N=renumbered_N)  # type: ignore[type-var]
     return replace(split._with(parts), classes=tuple(split.classes[i] for i in kept))
 
 
-def _apportion(count_C: Tensor, total: int, *, lowest_C: Tensor, highest_C: Tensor) -> Tensor:
+def apportion(count_C: Tensor, total: int, *, lowest_C: Tensor, highest_C: Tensor) -> Tensor:
     """Whole numbers proportional to count_C that add up to `total` where the bounds allow it.
 
     Largest remainders, then one at a time towards the quota while a bound stands in the way.
@@ -309,7 +311,7 @@ def _choose_images(
             "add images, leave the class out, or pass validation data"
         )
     highest_C = (count_C - 1).clamp(min=0)
-    take_C = _apportion(
+    take_C = apportion(
         count_C,
         round(fraction * len(labels_N)),
         lowest_C=count_C.clamp(max=1),
