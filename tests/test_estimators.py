@@ -282,7 +282,8 @@ def test_drawn_magnitudes_learn_by_score_function(name: str, shared: bool):
     with torch.no_grad():
         law.logits_RM.normal_(generator=generator)
         parameters.apply_prob_NK.uniform_(0.3, 0.7, generator=generator)
-    per_subpolicy_N = (parameters.apply_prob_NK * law.mean_NK()).sum(dim=1)
+    mean_NK = (law.prob_RM @ torch.tensor([0.125, 0.375, 0.625, 0.875]))[law.row_NK]
+    per_subpolicy_N = (parameters.apply_prob_NK * mean_NK).sum(dim=1)
     expected = (parameters.subpolicy_prob_N * per_subpolicy_N).sum()
     exact_RM = torch.autograd.grad(expected, law.logits_RM)[0]
 

@@ -40,8 +40,9 @@ from dada.report import save_samples, write_report
 from dada.report.markup import Html, fill, join
 from dada.report.plots import line_chart, points, short, ticks
 from dada.report.repeat import loader_code, loop_code, search_command
-from dada.report.run_directory import number, read_run_directory
+from dada.report.run_directory import read_run_directory
 from dada.runlog import RunLog, to_toml
+from dada.safe_json import number
 from dada.terminal.commands import app, main
 
 NASTY = ["<script>alert(1)</script>", "\"><img src=x onerror='alert(1)'>", "a & b", "$title ${x}"]

@@ -114,7 +114,7 @@ def test_a_finished_run_is_left_as_it_is(tmp_path):
     assert run.finished
     before = snapshot(out)
     again = RunLog(out, resume=True)
-    again.config({"epochs": 2, "device": "cpu"}, may_change={"device"})
+    again.config({"epochs": 2, "device": "cuda"})
     assert again.finished
     assert again.summary == {"error": 0.25, "policy": "policy.json"}
     assert snapshot(out) == before
@@ -186,12 +186,6 @@ def test_a_resumed_run_must_have_the_same_settings(tmp_path, changed, message):
     assert message in str(error.value)
     assert str(tmp_path / "config.toml") in str(error.value)
     assert (tmp_path / "config.toml").read_text() == before
-
-
-def test_a_setting_that_may_change_is_taken_anew(tmp_path):
-    RunLog(tmp_path).config({"device": "cuda", "epochs": 2})
-    RunLog(tmp_path, resume=True).config({"device": "cpu", "epochs": 2}, may_change={"device"})
-    assert tomllib.loads((tmp_path / "config.toml").read_text())["device"] == "cpu"
 
 
 def test_an_unreadable_config_is_named(tmp_path):

@@ -16,7 +16,7 @@ import pytest
 
 import dada
 from dada.terminal.commands import main
-from dada.terminal.tracking import Tracker, flat, flat_numbers, tracker
+from dada.terminal.tracking import Tracker, flat_numbers, tracker
 
 EPOCH = {
     "epoch": 2,
@@ -121,13 +121,6 @@ def test_nothing_named_is_nothing_tracked(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_callback_comes_first(book, tmp_path):
-    seen = []
-    with tracker("tensorboard", tmp_path, {}) as tracked:
-        tracked.after(lambda metrics, epochs: seen.append((metrics["epoch"], epochs)))(EPOCH, 9)
-    assert seen == [(2, 9)] and book.all("tensorboard.scalar")
-
-
 def test_a_service_that_fails_later_is_left_out_and_said_once(book, tmp_path):
     def fails(*_: object, **__: object) -> None:
         raise RuntimeError("quota")
@@ -166,8 +159,7 @@ def test_mistakes_are_said_before_anything_runs(tmp_path, monkeypatch):
         tracker("mlflow", tmp_path)
 
 
-def test_flat():
-    assert flat({"a": {"b": {"c": 1}}, "d": 2}) == {"a/b/c": 1, "d": 2}
+def test_numbers_inside_dicts_have_names_with_a_slash():
     assert flat_numbers({k: v for k, v in EPOCH.items() if k != "epoch"}) == NUMBERS
 
 
@@ -185,12 +177,9 @@ SCORES = {
 
 
 def test_the_trainings_of_a_comparison_are_tracked_as_they_end(book, tmp_path):
-    seen = []
     with tracker("mlflow", tmp_path, {}) as tracked:
-        ended = tracked.after_trial(lambda trial, scores: seen.append(trial.name))
-        ended(SimpleNamespace(name="none", seed=3), SCORES)
-        ended(SimpleNamespace(name="randaugment:2,0.5", seed=3), SCORES)
-    assert seen == ["none", "randaugment:2,0.5"]
+        tracked.trial(SimpleNamespace(name="none", seed=3), SCORES)
+        tracked.trial(SimpleNamespace(name="randaugment:2,0.5", seed=3), SCORES)
     numbers = {"accuracy": 0.9, "balanced_accuracy": 0.8, "loss": 0.5, "seconds": 3.0}
     assert book.all("mlflow.log_metrics") == [
         ({f"{name}/none": value for name, value in numbers.items()}, {"step": 1}),

@@ -12,6 +12,7 @@ import math
 import os
 import re
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 from dada.safe_files import read_bytes
@@ -66,6 +67,28 @@ def read_object(file: str | os.PathLike[str]) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise ValueError(f"{file} is damaged: not a JSON object")
     return content
+
+
+# Values that another version, or a person, may have written: None or nothing where they are of
+# another kind.
+
+
+def number(value: Any) -> float | None:
+    """A finite number; a bool is none."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        return float(value) if math.isfinite(value) else None
+    except OverflowError:  # TOML has whole numbers of any size
+        return None
+
+
+def mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def sequence(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, list | tuple) else []
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -217,13 +217,13 @@ def followed(function: Callable[P, R]) -> Callable[P, R]:
                 if theirs is None:
                     given[name] = ours
                 elif shown:
-                    given[name] = _both(ours, theirs)  # type: ignore[arg-type]
+                    given[name] = both(ours, theirs)  # type: ignore[arg-type]
             return function(*arguments, **given)
 
     return with_progress
 
 
-def _both(ours: Callable[..., None], theirs: Callable[..., None]) -> Callable[..., None]:
+def both(ours: Callable[..., None], theirs: Callable[..., None]) -> Callable[..., None]:
     """One callback that calls two."""
 
     def call(*arguments: Any) -> None:

@@ -58,11 +58,11 @@ class Result:
 
 def _number(path: Path, name: str) -> float:
     """A number of finished.json."""
-    number = read_summary(path).get(name)
-    if isinstance(number, bool) or not isinstance(number, int | float):
+    number = safe_json.number(read_summary(path).get(name))
+    if number is None:
         file = path / "finished.json"
         raise ValueError(f"{file} is damaged: no number {name}; delete it and resume")
-    return float(number)
+    return number
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,9 +21,10 @@ from dada.policy_search import SEARCHED
 from dada.policy_search.verify import OnTraining, verify_searched
 from dada.report import write_report
 from dada.report.repeat import asked_of, changed_settings
-from dada.report.run_directory import RunDirectory, mapping, number, read_run_directory
+from dada.report.run_directory import RunDirectory, read_run_directory
 from dada.runlog import POLICY, RunLog
 from dada.runlog.lock import DirectoryLock
+from dada.safe_json import mapping, number
 from dada.safe_text import one_line_errors
 
 BUDGET = 60.0  # nominal seconds, for a user who names none

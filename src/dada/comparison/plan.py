@@ -14,7 +14,7 @@ from dada.trials.cost import forward_work, training_seconds
 from dada.trials.runners import Setting, Trial
 from dada.trials.statistics import smallest_visible
 
-FEW_SEEDS, GOOD_SEEDS = 3, 5
+FEW_SEEDS = 3
 HOPELESS = 5.0  # points: policies seldom differ by more
 LONG = 300.0  # seconds
 

@@ -135,18 +135,18 @@ class Comparison:
             all(isinstance(word, str) for word in words)
             and self.task in TASKS
             and self.metric in TASKS[self.task].metrics
-            and all(_is_number(count) for count in counts)
+            and _are_numbers(*counts)
             and len(self.policies) > 0
             and all(
                 isinstance(row.name, str)
-                and all(map(_is_number, (row.mean, *row.scores)))
+                and _are_numbers(row.mean, *row.scores)
                 and _is_interval(row.interval)
                 for row in self.policies
             )
             and all(
                 isinstance(found.policy, str)
                 and isinstance(found.against, str)
-                and all(map(_is_number, (found.mean, found.seeds, found.picked_from)))
+                and _are_numbers(found.mean, found.seeds, found.picked_from)
                 and _is_interval(found.interval)
                 for found in self.differences
             )
@@ -224,13 +224,13 @@ def _of_policy(name: str, scores: Sequence[float], each: Sequence[TrialScores]) 
     )
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+def _are_numbers(*values: Any) -> bool:
+    return all(safe_json.number(value) is not None for value in values)
 
 
 def _is_interval(value: Any) -> bool:
     ends = value if isinstance(value, tuple) else ()
-    return value is None or (len(ends) == 2 and all(map(_is_number, ends)))
+    return value is None or (len(ends) == 2 and _are_numbers(*ends))
 
 
 def _rounded(value: Any) -> Any:

@@ -6,7 +6,6 @@ Legend: N images, M objects of an image, C classes, H height, W width.
 from __future__ import annotations
 
 import os
-import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -24,6 +23,7 @@ from dada.data.outlines import Map, Size
 from dada.data.parts import Part, pool
 from dada.data.raw import RawFiles
 from dada.policy.moving import LEAST_SIDE, LEAST_VISIBLE, NO_BOX, extents, pixels_of
+from dada.safe_json import number
 from dada.safe_text import printable
 
 IGNORED = 255  # a pixel of no class, in a mask of classes
@@ -230,16 +230,6 @@ def check_classes(count: int, where: str) -> None:
         )
 
 
-def is_number(value: object) -> bool:
-    """Whether it is finite, also as a float. A bool is none."""
-    largest = sys.float_info.max
-    return (
-        isinstance(value, int | float)
-        and not isinstance(value, bool)
-        and -largest <= value <= largest
-    )
-
-
 def clean_boxes(
     boxes: Sequence[Sequence[float]],
     labels: Sequence[int],
@@ -256,7 +246,7 @@ def clean_boxes(
     kept = []
     for place, (box, label) in enumerate(zip(boxes, labels, strict=True)):
         numbers = tuple(box)
-        if len(numbers) != 4 or not all(map(is_number, numbers)):
+        if len(numbers) != 4 or None in map(number, numbers):
             complaints.add("boxes are not four numbers and were left out", where)
             continue
         x0, y0, x1, y1 = map(float, numbers)

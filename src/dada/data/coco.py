@@ -12,7 +12,6 @@ from dada.data.annotations import (
     check_classes,
     clean_boxes,
     image_size_of,
-    is_number,
     under,
 )
 from dada.data.outlines import UNREADABLE, Drawing, Map, Size
@@ -98,7 +97,7 @@ def _annotation(
         given = row.get("bbox")
         box = given if isinstance(given, list) else []
         # x, y, width, height to corners; what is not four numbers is complained of below.
-        whole = len(box) == 4 and all(map(is_number, box))
+        whole = len(box) == 4 and None not in map(safe_json.number, box)
         boxes.append([box[0], box[1], box[0] + box[2], box[1] + box[3]] if whole else box)
     labels = [numbers[row["category_id"]] for row in rows]
     kept = clean_boxes(boxes, labels, image_size_of(path), path, complaints)

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-ALLOCATION_REFUSED = re.compile("(can't|could not) allocate|not enough memory")
+ALLOCATION_REFUSED = re.compile("(can't|could not) allocate")
 SMALL_BATCH_ELEMENTS = 100_000  # 128 images of 16x16 in colour
 
 
@@ -98,9 +98,7 @@ def memory_that_is_full(error: BaseException) -> str | None:
     if isinstance(error, torch.cuda.OutOfMemoryError):
         return "GPU's"
     # The CPU's allocator has no class of its own: "can't allocate memory: you tried to ...".
-    refused = isinstance(error, RuntimeError) and re.search(
-        "(can't|could not) allocate", str(error)
-    )
+    refused = isinstance(error, RuntimeError) and ALLOCATION_REFUSED.search(str(error))
     return "machine's" if refused or isinstance(error, MemoryError) else None
 
 

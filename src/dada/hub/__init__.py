@@ -28,16 +28,12 @@ PICTURES = 10
 def push(
     policy: Policy,
     repo: str,
-    *,
-    data: str | None = None,
-    license: str | None = None,
-    private: bool = False,
-    token: str | None = None,
+    data: str | None,
+    license: str | None,
+    private: bool,
+    token: str | None,
 ) -> str:
-    """Publish a policy with its card, in one commit, and return its address.
-
-    The picture shows the built-in images; with `data`, images of yours, for everybody to see.
-    """
+    """Publish a policy with its card, in one commit: `Policy.push_to_hub`."""
     _check_repository(repo, "`repo`")
     if license is not None and not LICENSE.fullmatch(license):
         raise ValueError(f"`license` should be a name such as 'mit', got {quoted(license)}")

@@ -9,6 +9,7 @@ from typing import Any
 
 from dada.policy import Policy
 from dada.report.gallery import in_words
+from dada.safe_json import mapping
 from dada.safe_text import LONGEST_MESSAGE, LONGEST_NAME, printable
 
 PICTURE = "policy.png"
@@ -62,7 +63,7 @@ def write_card(policy: Policy, repo: str, license: str | None, *, own_pictures: 
         "",
         "## Does it help?",
         "",
-        *_verdict(_mapping(about.get("verification"))),
+        *_verdict(mapping(about.get("verification"))),
         "",
         "## Operations",
         "",
@@ -113,18 +114,14 @@ def _operations(policy: Policy) -> list[str]:
 
 
 def _origin(about: Mapping[str, Any]) -> list[str]:
-    data = _mapping(about.get("data"))
+    data = mapping(about.get("data"))
     facts: dict[str, Any] = {"data": data.get("name")}
     facts |= {words: data.get(name) for name, words in FACTS.items()}
     facts |= {name: about.get(name) for name in ("model", "preset", "seed")}
-    facts |= dict(_mapping(about.get("versions")))
+    facts |= dict(mapping(about.get("versions")))
     rows = [
         f"| {text(name)} | {text(value)} |" for name, value in facts.items() if value is not None
     ]
     if not rows:
         return ["Not recorded."]
     return ["| | |", "|---|---|", *rows]
-
-
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}

@@ -224,7 +224,7 @@ class Policy:
         """
         from dada.hub import push
 
-        return push(self, repo, data=data, license=license, private=private, token=token)
+        return push(self, repo, data, license, private, token)
 
     def op_probabilities(self) -> dict[str, float]:
         """How often each operation is done to an image: weight x probability, summed."""

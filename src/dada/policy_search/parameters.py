@@ -69,11 +69,6 @@ class MagnitudeDistribution(nn.Module):
         """Probability of every bin, one row for each op position (or op)."""
         return self.logits_RM.softmax(dim=1)
 
-    def mean_NK(self) -> Tensor:
-        """Expected magnitude of every op position."""
-        middle_M = (torch.arange(self.bins, device=self.logits_RM.device) + 0.5) / self.bins
-        return (self.prob_RM @ middle_M.to(self.logits_RM.dtype))[self.row_NK]
-
     def rows_DK(self, subpolicy_D: Tensor) -> Tensor:
         """The rows of logits behind the ops of the drawn subpolicies."""
         return self.row_NK.index_select(0, subpolicy_D)
@@ -162,23 +157,9 @@ class PolicyParameters(nn.Module):
         """How much the policy changed: total variation of p(c, b), in [0, 1].
 
         1/2 sum_{c,b} |p(c, b) - p'(c, b)|, exactly: N times 2^K outcomes. It is the largest change
-        in probability of any event about which ops an image meets. Magnitudes are not part of it;
-        see `magnitude_distance`.
+        in probability of any event about which ops an image meets. Magnitudes are not part of it.
         """
         return 0.5 * (self._joint_prob_NE() - other._joint_prob_NE()).abs().sum()
-
-    @torch.no_grad()
-    def magnitude_distance(self, other: PolicyParameters) -> Tensor:
-        """Mean |m - m'| over op positions, weighted by how often each fires under this policy."""
-        weight_NK = self.subpolicy_prob_N[:, None] * self.apply_prob_NK
-        shift_NK = (self.expected_magnitude_NK() - other.expected_magnitude_NK()).abs()
-        return (weight_NK * shift_NK).sum() / weight_NK.sum()
-
-    def expected_magnitude_NK(self) -> Tensor:
-        """The magnitude, or its mean where a distribution is learned."""
-        if self.magnitude_distribution is None:
-            return self.magnitude_NK
-        return self.magnitude_distribution.mean_NK()
 
     @torch.no_grad()
     def op_rate_O(self, op_index_NK: Tensor, num_ops: int) -> Tensor:

@@ -33,25 +33,15 @@ __all__ = ["render", "save_samples", "write_report"]
 
 OURS = '<p class="brand">dada report</p>'  # in every page, so that one may replace another
 
-SECTIONS = {
-    "seen": wall,
-    "operations": operations,
-    "subpolicies": cards,
-    "curves": curves,
-    "comparison": comparison,
-    "classes": classes,
-    "use": how_to_use,
-    "repeat": how_to_repeat,
-}
-LINKS = {
-    "seen": "Pictures",
-    "operations": "Operations",
-    "subpolicies": "Sub-policies",
-    "curves": "Search",
-    "comparison": "Comparison",
-    "classes": "Classes",
-    "use": "Use it",
-    "repeat": "Repeat it",
+SECTIONS = {  # what leads to it, and what makes it, None where the run holds nothing of the kind
+    "seen": ("Pictures", wall),
+    "operations": ("Operations", operations),
+    "subpolicies": ("Sub-policies", cards),
+    "curves": ("Search", curves),
+    "comparison": ("Comparison", comparison),
+    "classes": ("Classes", classes),
+    "use": ("Use it", how_to_use),
+    "repeat": ("Repeat it", how_to_repeat),
 }
 
 
@@ -91,7 +81,7 @@ def _is_policy(name: str | os.PathLike[str]) -> bool:
 
 def render(run: RunDirectory) -> str:
     """The whole page."""
-    made = {name: content for name, make in SECTIONS.items() if (content := make(run)) is not None}
+    made = {name: made for name, (_, make) in SECTIONS.items() if (made := make(run)) is not None}
     template = resources.files("dada.report").joinpath("template.html").read_text(encoding="utf-8")
     title = _title(run)
     return fill(
@@ -99,7 +89,7 @@ def render(run: RunDirectory) -> str:
         title=title,
         facts=_facts(run),
         links=join(
-            fill('<a href="#$name">$words</a>', name=name, words=LINKS[name]) for name in made
+            fill('<a href="#$name">$words</a>', name=name, words=SECTIONS[name][0]) for name in made
         ),
         verdict=verdict_block(run),
         found=found(run) or Html(""),

@@ -20,9 +20,10 @@ from dada.report.plots import (
     short,
     sparkline,
 )
-from dada.report.run_directory import RunDirectory, interval, mapping, number, sequence
+from dada.report.run_directory import RunDirectory, interval
 from dada.report.signal import signal_word
 from dada.runlog import POLICY
+from dada.safe_json import mapping, number, sequence
 
 MOST_CLASSES = 24  # bars of single classes; of more, the two ends are shown
 

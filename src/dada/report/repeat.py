@@ -21,7 +21,8 @@ from dada.models import BUILDERS
 from dada.names import EXPORT_TARGETS
 from dada.recipes import RECIPES
 from dada.report.markup import Html, code_block, fill, join, section
-from dada.report.run_directory import RunDirectory, mapping
+from dada.report.run_directory import RunDirectory
+from dada.safe_json import mapping
 from dada.safe_text import comment_text, shell_word
 
 FLAGS = (

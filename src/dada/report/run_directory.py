@@ -13,6 +13,7 @@ from dada import safe_json
 from dada.policy import Policy
 from dada.report.samples import Sample, read_samples
 from dada.runlog import POLICY, UNFINISHED_POLICY, read_log, read_toml
+from dada.safe_json import mapping, number, sequence
 
 COMPARISON, COMPARISON_FORMAT = "comparison.json", "dada-comparison"
 
@@ -116,27 +117,6 @@ def _json(file: Path) -> dict[str, Any]:
 
 def _toml(file: Path) -> dict[str, Any]:
     return read_toml(file) if file.is_file() else {}
-
-
-# Values from files that another version, or a person, may have written.
-
-
-def number(value: Any) -> float | None:
-    """A finite number, or None."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    try:
-        return float(value) if math.isfinite(value) else None
-    except OverflowError:  # TOML has whole numbers of any size
-        return None
-
-
-def mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
-
-
-def sequence(value: Any) -> list[Any]:
-    return list(value) if isinstance(value, list | tuple) else []
 
 
 def interval(value: Any) -> tuple[float, float] | None:

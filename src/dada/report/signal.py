@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dada.policy import Policy
-from dada.report.run_directory import mapping, number
+from dada.safe_json import mapping, number
 
 WORDS = ("clear", "weak", "none")
 

@@ -10,8 +10,9 @@ from dada.report.markup import Html, code_block, fill, join
 from dada.report.measured import even_rate, own_name
 from dada.report.plots import IntervalRow, interval_plot, points
 from dada.report.repeat import compare_commands, data_argument, search_command
-from dada.report.run_directory import RunDirectory, interval, mapping, number, sequence
+from dada.report.run_directory import RunDirectory, interval
 from dada.report.signal import signal_sentence, signal_word
+from dada.safe_json import mapping, number, sequence
 from dada.safe_text import shell_word
 
 OFTEN, SELDOM = 1.25, 0.5  # times the mean rate of all operations

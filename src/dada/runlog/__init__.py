@@ -24,7 +24,7 @@ import time
 import tomllib
 import warnings
 from collections import Counter, OrderedDict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -53,6 +53,7 @@ __all__ = [
     "UNFINISHED_POLICY",
     "RunLog",
     "check_run_path",
+    "flat",
     "read_log",
     "read_summary",
     "read_toml",
@@ -127,22 +128,17 @@ class RunLog:
         """What `finish` was given."""
         return read_summary(self.path)
 
-    def config(self, settings: Mapping[str, Any], *, may_change: Collection[str] = ()) -> None:
-        """Write config.toml, or, where there is one already, insist that it says the same.
-
-        `may_change` names dotted keys (`"device"`, `"train.workers"`) that a resumed run may
-        change: those that cannot change the result.
-        """
+    def config(self, settings: Mapping[str, Any]) -> None:
+        """Write config.toml, or, where there is one already, insist that it says the same."""
         text = to_toml(settings)
         self._asked = _digest(tomllib.loads(text))
         file = self.path / _CONFIG
         if file.exists():
-            old = _flat(read_toml(file))
-            new = _flat(tomllib.loads(text))
+            old, new = flat(read_toml(file)), flat(tomllib.loads(text))
             before = BEFORE | (BEFORE_ON_CPU if new.get("device") == "cpu" else {})
             for key in [*new, *(key for key in old if key not in new)]:
                 was, now = old.get(key, before.get(key)), new.get(key)
-                if key not in may_change and repr(was) != repr(now):  # repr: nan is nan, 1 not True
+                if repr(was) != repr(now):  # repr: nan is nan, 1 not True
                     raise ValueError(
                         f"{file} was written with {printable(key)} = {quoted(was)}, this run has "
                         f"{quoted(now)}; "
@@ -340,18 +336,18 @@ def _read_log(file: Path) -> bytes:
 
 
 def _digest(settings: Mapping[str, Any]) -> str:
-    return hashlib.sha256(repr(sorted(_flat(settings).items())).encode()).hexdigest()
+    return hashlib.sha256(repr(sorted(flat(settings).items())).encode()).hexdigest()
 
 
-def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def flat(table: Mapping[str, Any], between: str = ".", prefix: str = "") -> dict[str, Any]:
     """{"a": {"b": 1}} -> {"a.b": 1}, so that a difference can be named."""
-    flat: dict[str, Any] = {}
+    found: dict[str, Any] = {}
     for key, value in table.items():
         if isinstance(value, Mapping):
-            flat |= _flat(value, f"{prefix}{key}.")
+            found |= flat(value, between, f"{prefix}{key}{between}")
         else:
-            flat[f"{prefix}{key}"] = value
-    return flat
+            found[f"{prefix}{key}"] = value
+    return found
 
 
 def _plain(value: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
+from collections.abc import Callable, Sequence
 
 from dada.names import (
     EXPORT_TARGETS,
@@ -32,13 +33,11 @@ def models(typed: str) -> list[str]:
     return [name for name in names if name.startswith(typed)]
 
 
-def export_targets(typed: str) -> list[str]:
-    return [name for name in EXPORT_TARGETS if name.startswith(typed)]
+def _among(names: Sequence[str]) -> Callable[[str], list[str]]:
+    def offered(typed: str) -> list[str]:
+        return [name for name in names if name.startswith(typed)]
+
+    return offered
 
 
-def import_sources(typed: str) -> list[str]:
-    return [name for name in IMPORT_SOURCES if name.startswith(typed)]
-
-
-def lists(typed: str) -> list[str]:
-    return [name for name in LISTS if name.startswith(typed)]
+export_targets, import_sources, lists = map(_among, (EXPORT_TARGETS, IMPORT_SOURCES, LISTS))

@@ -16,7 +16,7 @@ from dada.report.repeat import compare_commands
 from dada.report.signal import signal_sentence
 from dada.runlog import read_toml
 from dada.safe_text import shell_word
-from dada.terminal.policy_table import bar, policy_content
+from dada.terminal.policy_table import bar, policy_content, print_policy
 
 SHOWN = 10  # sub-policies in the closing table of a search
 WORST = 5  # classes in a training's
@@ -37,13 +37,7 @@ def _print_files(out: Path | None, files: dict[str, str], console: Console) -> N
 def print_result(result: Result, console: Console) -> None:
     """The policy as a table, the files, and what to type next."""
     policy = result.policy
-    console.print(_best_subpolicies(policy))
-    rates = Table(title="how often each operation is done to an image", title_justify="left")
-    for column in ("operation", "", "share"):
-        rates.add_column(column)
-    for name, share in sorted(policy.op_probabilities().items(), key=lambda item: -item[1]):
-        rates.add_row(name, bar(min(1.0, share), 24), f"{share:.1%}")
-    console.print(rates)
+    print_policy(policy, console, SHOWN)
     verification = policy.provenance.get("verification")
     if "lookahead" in policy.provenance:
         _say(_looked_ahead(policy), console)
@@ -102,24 +96,6 @@ def _looked_ahead(policy: Policy) -> str:
         f"{words} and, of {len(seen['policy_loss'])} policies, took in "
         f"{seen['policy_runs']} more: {seen['shape']}."
     )
-
-
-def _best_subpolicies(policy: Policy) -> Table:
-    table = Table(
-        title=f"the {min(SHOWN, len(policy.subpolicies))} likeliest of "
-        f"{len(policy.subpolicies)} sub-policies",
-        title_justify="left",
-    )
-    table.add_column("drawn", justify="right")
-    table.add_column("what is done")
-    table.add_column("probability")
-    for subpolicy in sorted(policy.subpolicies, key=lambda s: -s.weight)[:SHOWN]:
-        table.add_row(
-            f"{subpolicy.weight:.1%}",
-            "\n".join(policy.describe_op(step) for step in subpolicy.ops),
-            "\n".join(f"{step.probability:.2f}" for step in subpolicy.ops),
-        )
-    return table
 
 
 def result_content(result: Result) -> dict[str, Any]:

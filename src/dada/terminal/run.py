@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dada.api.bars import Bars
-from dada.api.progress import PROGRESS, Callbacks, CompareProgress
+from dada.api.progress import PROGRESS, Callbacks, CompareProgress, both
 from dada.terminal import signals
 from dada.terminal.console import console
 from dada.terminal.options import RunOptions
@@ -46,9 +46,9 @@ class Run:
     def _callbacks(self) -> Callbacks:
         """Those of the progress; epochs and trainings that have ended are tracked as well."""
         callbacks, track = self.progress.callbacks(), self.tracker
-        for name, after in (("on_epoch", track.after), ("on_trial", track.after_trial)):
+        for name, tracked in (("on_epoch", track), ("on_trial", track.trial)):
             if name in callbacks:
-                callbacks[name] = after(callbacks[name])  # type: ignore[operator]
+                callbacks[name] = both(callbacks[name], tracked)
         return callbacks
 
     def __enter__(self) -> Run:

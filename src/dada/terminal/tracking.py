@@ -21,12 +21,10 @@ from typing import Any
 from dada import safe_json
 from dada.comparison import METRICS
 from dada.names import did_you_mean
-from dada.runlog import read_toml, write_text
+from dada.runlog import flat, read_toml, write_text
 from dada.safe_text import quoted
 from dada.trials.runners import Trial
 
-OnEpoch = Callable[[dict[str, Any], int], None]
-OnTrial = Callable[[Trial, dict[str, Any]], None]
 Settings = Mapping[str, Any]
 
 PROJECT = "dada"
@@ -126,24 +124,6 @@ class Tracker:
                 problem = f"tracking with {name} ended in {counted} {step}: {error}"
                 warnings.warn(f"{problem}; the run goes on", stacklevel=2)
 
-    def after(self, first: OnEpoch) -> OnEpoch:
-        """One callback that calls `first`, then tracks."""
-
-        def both(metrics: dict[str, Any], epochs: int) -> None:
-            first(metrics, epochs)
-            self(metrics, epochs)
-
-        return both
-
-    def after_trial(self, first: OnTrial) -> OnTrial:
-        """The same for a comparison's `on_trial`."""
-
-        def both(trial: Trial, scores: dict[str, Any]) -> None:
-            first(trial, scores)
-            self.trial(trial, scores)
-
-        return both
-
     def close(self) -> None:
         for name, sink in (self.sinks or {}).items():
             try:
@@ -159,7 +139,7 @@ class Tracker:
         self.close()
 
     def _open(self) -> dict[str, Sink]:
-        settings = flat(self.config if self.config is not None else _settings(self.run_dir))
+        settings = flat(self.config if self.config is not None else _settings(self.run_dir), "/")
         state = self.run_dir / _STATE
         known = safe_json.read_object(state) if state.is_file() else {}
         before = dict(known)
@@ -201,22 +181,11 @@ def tracker(
     return Tracker(chosen, Path(run_dir), config)
 
 
-def flat(settings: Settings, prefix: str = "") -> dict[str, Any]:
-    """{"a": {"b": 1}} -> {"a/b": 1}"""
-    found: dict[str, Any] = {}
-    for key, value in settings.items():
-        if isinstance(value, Mapping):
-            found |= flat(value, f"{prefix}{key}/")
-        else:
-            found[f"{prefix}{key}"] = value
-    return found
-
-
 def flat_numbers(metrics: Settings) -> dict[str, float]:
     """What can be drawn: numbers, those inside dicts too; words and lists are left to the log."""
     return {
         name: float(value)
-        for name, value in flat(metrics).items()
+        for name, value in flat(metrics, "/").items()
         if isinstance(value, int | float) and not isinstance(value, bool)
     }
 

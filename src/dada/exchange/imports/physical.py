@@ -171,11 +171,7 @@ def _entry(step: Any, where: str) -> OpEntry:
         raise ValueError(f"{where} should be [op, probability, magnitude], got {quoted(step)}")
     name, probability, magnitude = step
     for value in (probability, 0 if magnitude is None else magnitude):
-        if (
-            isinstance(value, bool)
-            or not isinstance(value, int | float)
-            or not math.isfinite(value)
-        ):
+        if safe_json.number(value) is None:
             raise ValueError(f"{where}: {quoted(value)} should be a number")
     if not 0 <= probability <= 1:
         raise ValueError(f"{where}: probability should be in 0..1, got {quoted(probability)}")
