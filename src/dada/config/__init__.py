@@ -112,8 +112,21 @@ def base_named(base: Base | str) -> Base:
 GUMBEL_BRANCHES: dict[str, int | None] = {"cpu": 8, "cuda": None}
 
 
+class InEpochs:
+    """Settings of a run in epochs."""
+
+    epochs: int | None
+    least_epochs: int
+    least_steps: int
+
+    def epochs_for(self, steps_per_epoch: int) -> int:
+        if self.epochs is not None:
+            return self.epochs
+        return max(self.least_epochs, -(-self.least_steps // steps_per_epoch))
+
+
 @dataclass(frozen=True, kw_only=True)
-class SearchConfig:
+class SearchConfig(InEpochs):
     """Settings of a search; `PRESETS` holds the two that have a name."""
 
     preset: str = "dada"
@@ -191,11 +204,6 @@ class SearchConfig:
                 "by drawing magnitudes ('distribution')"
             )
 
-    def epochs_for(self, steps_per_epoch: int) -> int:
-        if self.epochs is not None:
-            return self.epochs
-        return max(self.least_epochs, -(-self.least_steps // steps_per_epoch))
-
 
 PRESETS: dict[str, SearchConfig] = {
     "dada": SearchConfig(),
@@ -220,7 +228,7 @@ def search_config(preset: str = "dada", **changes: Any) -> SearchConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainConfig:
+class TrainConfig(InEpochs):
     """Settings of a training; the defaults are for a data set that nobody has tuned for.
 
     `recipes` has the paper's. The learning rate climbs from `lr` to `lr * warmup_factor` over the
@@ -261,11 +269,6 @@ class TrainConfig:
         for name in ("warmup_epochs", "weight_decay", "clip"):
             if getattr(self, name) < 0:
                 raise ValueError(f"`{name}` should not be negative, got {getattr(self, name)}")
-
-    def epochs_for(self, steps_per_epoch: int) -> int:
-        if self.epochs is not None:
-            return self.epochs
-        return max(self.least_epochs, -(-self.least_steps // steps_per_epoch))
 
 
 FROM_SCRATCH = TrainConfig()

@@ -23,6 +23,7 @@ import functools
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -84,7 +85,7 @@ def virtual_val_grad(
     return dict(zip(unrolled, grads, strict=True)), val_loss_B.detach()
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False)
 class Question:
     """What does each of these images cost, at these weights, along this validation gradient?"""
 
@@ -94,48 +95,27 @@ class Question:
     inner_lr: float | Tensor
     images_BCHW: Tensor
     labels_B: Tensor
-    image_grad: bool  # whether the gradient by pixel is asked for too
-    loss_B: LossPerImage
+    image_grad: bool = False  # whether the gradient by pixel is asked for too
+    loss_B: LossPerImage = cross_entropy_B
+
+    def __post_init__(self) -> None:
+        _check_names(self.weights, self.val_grad, "val_grad")
 
     def losses(self, weights: Weights, images_BCHW: Tensor) -> Tensor:
         return _losses(self.model, weights, images_BCHW, self.labels_B, self.loss_B)
 
 
-class Hypergradient:
-    """A way to the costs, as a function."""
+def _asked_by_arguments(way: Callable[[Question], Cost]) -> Callable[..., Cost]:
+    """A way to the costs, called with the fields of a `Question`."""
 
-    def __init__(self, way: Callable[[Question], Cost]) -> None:
-        self.way = way
-        self.__doc__ = way.__doc__
+    @functools.wraps(way)
+    def cost(*asked: Any, **further: Any) -> Cost:
+        return way(Question(*asked, **further))
 
-    def __call__(
-        self,
-        model: nn.Module,
-        weights: Weights,
-        val_grad: Weights,
-        inner_lr: float | Tensor,
-        images_BCHW: Tensor,
-        labels_B: Tensor,
-        *,
-        image_grad: bool = False,
-        loss_B: LossPerImage = cross_entropy_B,
-    ) -> Cost:
-        _check_names(weights, val_grad, "val_grad")
-        return self.way(
-            Question(
-                model=model,
-                weights=weights,
-                val_grad=val_grad,
-                inner_lr=inner_lr,
-                images_BCHW=images_BCHW,
-                labels_B=labels_B,
-                image_grad=image_grad,
-                loss_B=loss_B,
-            )
-        )
+    return cost
 
 
-@Hypergradient
+@_asked_by_arguments
 def finite_difference_cost(asked: Question) -> Cost:
     """cost_i = -zeta (l_i(w+) - l_i(w-)) / (2 epsilon), w+- = w +- epsilon g, epsilon = 0.01/||g||.
 
@@ -171,7 +151,7 @@ def finite_difference_cost(asked: Question) -> Cost:
     )
 
 
-@Hypergradient
+@_asked_by_arguments
 @plain_kernels()  # a hand-written backward pass has no forward-mode rule
 def forward_mode_cost(asked: Question) -> Cost:
     """cost_i = -zeta J_i g with J_i = d l_i / d w, by one forward-mode pass; no epsilon.
@@ -201,7 +181,7 @@ def forward_mode_cost(asked: Question) -> Cost:
     return Cost(cost_B=-inner_lr * slope_B, loss_B=loss, cost_grad_BCHW=-inner_lr * slope_BCHW)
 
 
-HYPERGRADIENTS: dict[str, Hypergradient] = {
+HYPERGRADIENTS: dict[str, Callable[..., Cost]] = {
     "finite_difference": finite_difference_cost,
     "forward": forward_mode_cost,
 }

@@ -32,7 +32,11 @@ def starting_point(space: SearchSpace, config: SearchConfig) -> PolicyParameters
 
 
 class SearchState(RunState):
-    """The network, the policy, their optimisers, and the random generators."""
+    """The network, the policy, their optimisers, and the random generators.
+
+    `learned` is the policy that comes out, `sampling` the one that draws are made from: the same
+    (the paper), or the uniform one, which stays where it is while evidence is gathered.
+    """
 
     config: SearchConfig
 
@@ -61,7 +65,6 @@ class SearchState(RunState):
             generator=torch.Generator().manual_seed(seed),
         )
         if config.update == "evidence":
-            # The network trains under the uniform policy, which stays where it is.
             self.sampling = self.policy_parameters()
             self.evidence: Evidence | None = Evidence(self.space, config.magnitude_bins)
         else:

@@ -153,11 +153,11 @@ def _cost(
             loss_B=state.task.loss_B,
         )
     pixels = None if cost.cost_grad_BCHW is None else cost.cost_grad_BCHW[:count]
-    reward_B = _reward(cost, config)
-    cost_B = gather(reward_B[:count])
+    cost_of_all_B = _measured(cost, config)
+    cost_B = gather(cost_of_all_B[:count])
     if not config.clean_baseline:
         return ImageCosts(cost_B, None, pixels)
-    clean_B = gather(reward_B[count:])
+    clean_B = gather(cost_of_all_B[count:])
     count = len(cost_B)
     # What images under other draws gained on average knows nothing of this one: no bias, and a
     # smaller variance wherever augmenting helps or hurts as such.
@@ -168,8 +168,9 @@ def _cost(
     return ImageCosts(cost_B, clean_B + others_B, pixels)
 
 
-def _reward(cost: Cost, config: SearchConfig) -> Tensor:
-    """The slope itself (the paper), or nearly the cosine of the angle between the gradients.
+def _measured(cost: Cost, config: SearchConfig) -> Tensor:
+    """The slope itself (the paper), or nearly the cosine of the angle between the gradients: what
+    the setting `reward` chooses, though less of it is better.
 
     A hard image has a large gradient and so a large slope, whichever way it points. Its size goes
     with 1 - p(label) = 1 - exp(-loss), which costs nothing to divide by.

@@ -8,7 +8,7 @@ Everything stays a tensor, the learning rate too, so a step can be recorded in a
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -16,18 +16,34 @@ from torch import Tensor, nn
 EPSILON = 1e-8
 
 
-class WeightOptimiser:
-    """What trains a network: those of its weights that learn."""
+class Optimiser:
+    """What trains weights, and what it remembers of them."""
 
-    weights: list[nn.Parameter]
+    weights: list[nn.Parameter]  # those that learn
+    memory: ClassVar[tuple[str, ...]]  # a list for each, of a tensor for every weight
 
     def zero_grad(self) -> None:
         for weight in self.weights:
             weight.grad = None
 
+    def state_dict(self) -> dict[str, list[Tensor]]:
+        return {name: getattr(self, name) for name in self.memory}
 
-class SGD(WeightOptimiser):
+    def load_state_dict(self, saved: dict[str, Any]) -> None:
+        """In place: a recorded step reads where these are."""
+        for name, held in self.state_dict().items():
+            for mine, theirs in zip(held, saved[name], strict=True):
+                mine.copy_(theirs)
+
+    def reset(self) -> None:
+        for held in self.state_dict().values():
+            torch._foreach_zero_(held)
+
+
+class SGD(Optimiser):
     """Nesterov momentum and weight decay: v = mu v + g, w = w - lr (g + mu v), g with decay."""
+
+    memory = ("velocity",)
 
     def __init__(
         self, weights: Iterable[nn.Parameter], *, momentum: float, weight_decay: float
@@ -65,35 +81,35 @@ class SGD(WeightOptimiser):
         torch._foreach_add_(step, velocity, alpha=self.momentum)
         torch._foreach_add_(weights, step, alpha=-float(lr))
 
-    def reset(self) -> None:
-        torch._foreach_zero_(self.velocity)
 
-    def state_dict(self) -> dict[str, Any]:
-        return {"velocity": self.velocity}
+class Moments(Optimiser):
+    """Adam's memory: the mean and the mean square of every weight's gradients."""
 
-    def load_state_dict(self, saved: dict[str, Any]) -> None:
-        _copy_(self.velocity, saved["velocity"])
+    memory = ("mean", "square", "steps")
+
+    def __init__(self, weights: Iterable[nn.Parameter]) -> None:
+        self.weights = list(weights)
+        self.mean = [torch.zeros_like(weight) for weight in self.weights]
+        self.square = [torch.zeros_like(weight) for weight in self.weights]
+        # Of each, because some get their first gradient later than others.
+        self.steps = [torch.zeros((), device=weight.device) for weight in self.weights]
 
 
-class Adam:
+class Adam(Moments):
     """m = b1 m + (1 - b1) g, v = b2 v + (1 - b2) g^2, w = w - lr m^ / (sqrt(v^) + epsilon)."""
 
     def __init__(
-        self, parameters: Iterable[nn.Parameter], *, lr: float, betas: tuple[float, float]
+        self, weights: Iterable[nn.Parameter], *, lr: float, betas: tuple[float, float]
     ) -> None:
-        self.parameters = list(parameters)
+        super().__init__(weights)
         self.lr, self.betas = lr, betas
-        self.mean = [torch.zeros_like(parameter) for parameter in self.parameters]
-        self.square = [torch.zeros_like(parameter) for parameter in self.parameters]
-        # Of each, because some get their first gradient later than others.
-        self.steps = [torch.zeros((), device=parameter.device) for parameter in self.parameters]
 
     @torch.no_grad()
     def step(self) -> None:
         first, second = self.betas
-        held = zip(self.parameters, self.mean, self.square, self.steps, strict=True)
-        for parameter, mean, square, steps in held:
-            grad = parameter.grad
+        held = zip(self.weights, self.mean, self.square, self.steps, strict=True)
+        for weight, mean, square, steps in held:
+            grad = weight.grad
             if grad is None:
                 continue
             steps += 1
@@ -101,17 +117,10 @@ class Adam:
             square.mul_(second).addcmul_(grad, grad, value=1 - second)
             size = self.lr / (1 - first**steps)
             spread = (square / (1 - second**steps)).sqrt() + EPSILON
-            parameter.sub_(size * mean / spread)
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"mean": self.mean, "square": self.square, "steps": self.steps}
-
-    def load_state_dict(self, saved: dict[str, Any]) -> None:
-        for name, held in self.state_dict().items():
-            _copy_(held, saved[name])
+            weight.sub_(size * mean / spread)
 
 
-class AdamW(WeightOptimiser):
+class AdamW(Moments):
     """Adam with decoupled weight decay: w = w - lr (m^ / (sqrt(v^) + epsilon) + decay w).
 
     Biases and the factors of normalising layers do not decay, as is usual.
@@ -122,11 +131,8 @@ class AdamW(WeightOptimiser):
     def __init__(self, weights: Iterable[nn.Parameter], *, weight_decay: float) -> None:
         # Those that decay first, so that each kind is one run of the lists.
         trained = [weight for weight in weights if weight.requires_grad]
-        self.weights = sorted(trained, key=lambda weight: weight.dim() <= 1)
+        super().__init__(sorted(trained, key=lambda weight: weight.dim() <= 1))
         self.weight_decay = weight_decay
-        self.mean = [torch.zeros_like(weight) for weight in self.weights]
-        self.square = [torch.zeros_like(weight) for weight in self.weights]
-        self.steps = [torch.zeros((), device=weight.device) for weight in self.weights]
 
     @torch.no_grad()
     def step(self, lr: Tensor) -> None:
@@ -154,20 +160,3 @@ class AdamW(WeightOptimiser):
                 amsgrad=False,
                 maximize=False,
             )
-
-    def reset(self) -> None:
-        for held in (self.mean, self.square, self.steps):
-            torch._foreach_zero_(held)
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"mean": self.mean, "square": self.square, "steps": self.steps}
-
-    def load_state_dict(self, saved: dict[str, Any]) -> None:
-        for name, held in self.state_dict().items():
-            _copy_(held, saved[name])
-
-
-def _copy_(held: list[Tensor], saved: list[Tensor]) -> None:
-    """In place: a recorded step reads where these are."""
-    for mine, theirs in zip(held, saved, strict=True):
-        mine.copy_(theirs)
