@@ -18,41 +18,35 @@ from dada.config import Base
 from dada.engine import ALONE, Ranks
 from dada.ops.geometric import fixed
 
+Noise = torch.Generator | None
+"""Where random numbers come from; None: torch's own."""
+Moves = list[Tensor] | None
+"""Where pixels came from is added to it, as matrices of `ops.geometric.warp`: for targets."""
+
 
 def before_policy(
-    images_BCHW: Tensor,
-    base: Base,
-    generator: torch.Generator | None = None,
-    ranks: Ranks = ALONE,
-    moves: list[Tensor] | None = None,
+    images_BCHW: Tensor, base: Base, noise: Noise = None, ranks: Ranks = ALONE, moves: Moves = None
 ) -> Tensor:
-    """What every training image gets before the policy: crop, flip, and ImageNet's colours.
-
-    Where pixels came from is added to `moves`, as matrices of `ops.geometric.warp`: for targets.
-    """
+    """What every training image gets before the policy: crop, flip, and ImageNet's colours."""
     if base.scale < 1:
-        images_BCHW = zoom(images_BCHW, base.scale, generator, ranks, moves)
-    images_BCHW = crop_and_flip(images_BCHW, base, generator, ranks, moves)
+        images_BCHW = zoom(images_BCHW, base.scale, noise, ranks, moves)
+    images_BCHW = crop_and_flip(images_BCHW, base, noise, ranks, moves)
     if base.jitter:
-        images_BCHW = jitter_colours(images_BCHW, base.jitter, generator, ranks)
+        images_BCHW = jitter_colours(images_BCHW, base.jitter, noise, ranks)
     if base.lighting:
-        images_BCHW = change_lighting(images_BCHW, base.lighting, generator, ranks)
+        images_BCHW = change_lighting(images_BCHW, base.lighting, noise, ranks)
     return images_BCHW
 
 
 def crop_and_flip(
-    images_BCHW: Tensor,
-    base: Base,
-    generator: torch.Generator | None = None,
-    ranks: Ranks = ALONE,
-    moves: list[Tensor] | None = None,
+    images_BCHW: Tensor, base: Base, noise: Noise = None, ranks: Ranks = ALONE, moves: Moves = None
 ) -> Tensor:
     """Every image padded, cut out at its own place, and mirrored half the time."""
     if not base.crop and not base.flip:
         return images_BCHW
     b, c, h, w = images_BCHW.shape
     device = images_BCHW.device
-    uniform = ranks.uniform(b, 3, device, generator).T
+    uniform = ranks.uniform(b, 3, device, noise).T
     shift_2B = (uniform[:2] * (2 * base.crop + 1)).long()
     x = torch.arange(w, device=device).expand(b, w)
     if base.flip:
@@ -81,9 +75,9 @@ LOG_RATIO = math.log(4 / 3)  # of width to height, at most, as for ImageNet
 def zoom(
     images_BCHW: Tensor,
     smallest: float,
-    generator: torch.Generator | None = None,
+    noise: Noise = None,
     ranks: Ranks = ALONE,
-    moves: list[Tensor] | None = None,
+    moves: Moves = None,
 ) -> Tensor:
     """A random part of every image, `smallest` to all of its area, at the image's size again.
 
@@ -91,7 +85,7 @@ def zoom(
     wider or higher than the image is made to fit, so that there is one draw and no second try.
     """
     b, _, h, w = images_BCHW.shape
-    uniform = ranks.uniform(b, 4, images_BCHW.device, generator).T
+    uniform = ranks.uniform(b, 4, images_BCHW.device, noise).T
     side_B = (smallest + (1 - smallest) * uniform[0]).sqrt()
     stretch_B = torch.exp(LOG_RATIO * (uniform[1] - 0.5))  # the root of the ratio
     width_B, height_B = (side_B * stretch_B).clamp(max=1), (side_B / stretch_B).clamp(max=1)
@@ -128,14 +122,11 @@ JITTERED = ("Brightness", "Contrast", "Color")
 
 
 def jitter_colours(
-    images_BCHW: Tensor,
-    strength: float,
-    generator: torch.Generator | None = None,
-    ranks: Ranks = ALONE,
+    images_BCHW: Tensor, strength: float, noise: Noise = None, ranks: Ranks = ALONE
 ) -> Tensor:
     """Brightness, contrast and colour times a factor in 1 +- strength, in an order of its own."""
     b, device = len(images_BCHW), images_BCHW.device
-    uniform = ranks.uniform(b, 2 * len(JITTERED), device, generator)
+    uniform = ranks.uniform(b, 2 * len(JITTERED), device, noise)
     order_BK = uniform[:, : len(JITTERED)].argsort(dim=1)
     factor_BK = 1 + strength * (2 * uniform[:, len(JITTERED) :] - 1)
     unused_center_BK2 = torch.zeros(b, len(JITTERED), 2, dtype=torch.float64, device=device)
@@ -154,15 +145,12 @@ PRINCIPAL_DEVIATIONS = (0.2175, 0.0188, 0.0045)
 
 
 def change_lighting(
-    images_BCHW: Tensor,
-    strength: float,
-    generator: torch.Generator | None = None,
-    ranks: Ranks = ALONE,
+    images_BCHW: Tensor, strength: float, noise: Noise = None, ranks: Ranks = ALONE
 ) -> Tensor:
     """A colour along the principal components added to the whole image; RGB only."""
     if images_BCHW.shape[1] != 3:
         return images_BCHW
-    uniform_B6 = ranks.uniform(len(images_BCHW), 6, images_BCHW.device, generator)
+    uniform_B6 = ranks.uniform(len(images_BCHW), 6, images_BCHW.device, noise)
     # Box and Muller: two uniform numbers make a normal one.
     radius = (-2 * torch.log1p(-uniform_B6[:, :3])).sqrt()
     normal_B3 = radius * torch.cos(2 * torch.pi * uniform_B6[:, 3:])
@@ -179,17 +167,14 @@ def change_lighting(
 
 
 def cover_square(
-    images_BCHW: Tensor,
-    side: int,
-    generator: torch.Generator | None = None,
-    ranks: Ranks = ALONE,
+    images_BCHW: Tensor, side: int, noise: Noise = None, ranks: Ranks = ALONE
 ) -> Tensor:
     """The paper's Cutout baseline: a square of the mean colour, after normalising."""
     if not side:
         return images_BCHW
     b, _, h, w = images_BCHW.shape
     device = images_BCHW.device
-    center_B2 = ranks.uniform(b, 2, device, generator)
+    center_B2 = ranks.uniform(b, 2, device, noise)
     left = ((center_B2[:, 0] * w).long() - side // 2).view(b, 1, 1, 1)
     top = ((center_B2[:, 1] * h).long() - side // 2).view(b, 1, 1, 1)
     x = torch.arange(w, device=device)
