@@ -8,8 +8,8 @@ minutes.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -43,7 +43,7 @@ from dada.engine import (
 )
 from dada.models.weights import FREEZE, Published, Tell, Weights, from_file, published
 from dada.recipes import Recipe
-from dada.runlog import RunLog, check_run_path
+from dada.runlog import RunLog, check_run_path, opened_run
 from dada.safe_text import quoted
 from dada.training.scores import check_network
 
@@ -229,15 +229,12 @@ class Preparation:
         held["freeze"] = self.weights.freeze
         return {"weights": held | {"mean": mean, "std": std}}
 
-    @contextmanager
-    def open_run(self, ranks: Ranks, facts: Mapping[str, Any]) -> Iterator[RunLog | None]:
+    def open_run(
+        self, ranks: Ranks, facts: Mapping[str, Any]
+    ) -> AbstractContextManager[RunLog | None]:
         """The run directory, which the first process alone writes to."""
-        if self.path is None or ranks.rank > 0:
-            yield None
-            return
-        with closing(RunLog(self.path, resume=self.options.resume)) as run:
-            run.config(facts)
-            yield run
+        out = None if ranks.rank > 0 else self.path
+        return opened_run(out, lambda: facts, resume=self.options.resume)
 
     @property
     def path(self) -> Path | None:

@@ -67,15 +67,13 @@ def search_job(
     # copies of the user's own as it was given.
     pristine = copy.deepcopy(network) if isinstance(asked.model, nn.Module) else name
     shape = split.num_classes, split.channels, split.image_size
-    build = models.untrained(pristine, *shape, asked.weights)
-    training = replace(asked, settings={}).usual(TrainConfig(), split)
     job = with_fewer_steps(
         SearchJob(
             split=split,
             undivided=undivided,
             network=network,
-            build=build,
-            training=training,
+            build=models.untrained(pristine, *shape, asked.weights),
+            training=replace(asked, settings={}).usual(TrainConfig(), split),
             pretrained=asked.weights is not None,
             model_name=name,
             config=config,

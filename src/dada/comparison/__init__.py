@@ -11,8 +11,7 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ from dada.config import TrainConfig
 from dada.data import Split
 from dada.engine import Ranks, joined
 from dada.policy import Policy, baselines
-from dada.runlog import RunLog
+from dada.runlog import opened_run
 from dada.safe_text import quoted
 from dada.trials.records import FAILED, Records, in_one_line
 from dada.trials.runners import Setting, Trial, TrialScores, run_all
@@ -90,7 +89,10 @@ def run_comparison(job: ComparisonJob) -> Comparison:
     """Train every trial that is not on disk yet, and summarise all."""
     started = time.perf_counter()
     # Under torchrun the first process makes the run directory, the others wait for that.
-    with joined(job.setting.device) as ranks, _opened(job, ranks) as run:
+    with (
+        joined(job.setting.device) as ranks,
+        opened_run(None if ranks.rank else job.out, job.facts, resume=job.resume) as run,
+    ):
         if ranks.same(run is not None and run.finished):
             assert job.out is not None
             return replace(Comparison.load(job.out), out=job.out)
@@ -115,16 +117,6 @@ def run_comparison(job: ComparisonJob) -> Comparison:
             if not failed:  # else `resume` tries them again
                 run.finish({"seconds": comparison.seconds, "verdict": comparison.verdict})
     return comparison
-
-
-@contextmanager
-def _opened(job: ComparisonJob, ranks: Ranks) -> Iterator[RunLog | None]:
-    if job.out is None or ranks.rank > 0:
-        yield None
-        return
-    with closing(RunLog(job.out, resume=job.resume)) as run:
-        run.config(job.facts())
-        yield run
 
 
 def _comparable(

@@ -86,26 +86,8 @@ def from_csv(path: str) -> RawSplit:
     With a column `labels` in place of `label`, images have several or none.
     """
     base = os.path.dirname(os.path.abspath(path))
-    rows: dict[str, list[CsvRow]] = {}
-    try:
-        with open(path, newline="", encoding="utf-8-sig") as stream:
-            reader = csv.DictReader(stream, skipinitialspace=True)
-            columns = [name.strip().lower() for name in reader.fieldnames or ()]
-            several = "labels" in columns and "label" not in columns
-            if "path" not in columns or not (several or "label" in columns):
-                raise ValueError(
-                    f"{path}: the first line must name the columns path,label[,split][,group] (or "
-                    "path,labels for several, with ; between), "
-                    f"but it is {quoted(','.join(reader.fieldnames or ()) or 'empty')}"
-                )
-            reader.fieldnames = columns
-            for row in reader:
-                where = f"{path}, line {reader.line_num}"
-                rows.setdefault(_row_part(row, where), []).append(_row(row, base, where, several))
-    except (UnicodeDecodeError, csv.Error) as problem:
-        raise ValueError(f"{path}: cannot be read as a UTF-8 .csv ({problem})") from problem
-    if "train" not in rows:
-        raise ValueError(f"{path}: no row belongs to the training part")
+    rows, columns = _csv_rows(path, base)
+    several = "label" not in columns
     classes = tuple(sorted({label for row in rows["train"] for label in row.labels}))
     if several and len(classes) < 2:
         raise ValueError(f"{path}: {len(classes)} labels in all; two or more are needed")
@@ -147,6 +129,31 @@ class CsvRow(NamedTuple):
     file: str
     labels: list[str]
     group: str
+
+
+def _csv_rows(path: str, base: str) -> tuple[dict[str, list[CsvRow]], list[str]]:
+    """The rows of every part, and the columns that they have."""
+    rows: dict[str, list[CsvRow]] = {}
+    try:
+        with open(path, newline="", encoding="utf-8-sig") as stream:
+            reader = csv.DictReader(stream, skipinitialspace=True)
+            columns = [name.strip().lower() for name in reader.fieldnames or ()]
+            several = "labels" in columns and "label" not in columns
+            if "path" not in columns or not (several or "label" in columns):
+                raise ValueError(
+                    f"{path}: the first line must name the columns path,label[,split][,group] (or "
+                    "path,labels for several, with ; between), "
+                    f"but it is {quoted(','.join(reader.fieldnames or ()) or 'empty')}"
+                )
+            reader.fieldnames = columns
+            for row in reader:
+                where = f"{path}, line {reader.line_num}"
+                rows.setdefault(_row_part(row, where), []).append(_row(row, base, where, several))
+    except (UnicodeDecodeError, csv.Error) as problem:
+        raise ValueError(f"{path}: cannot be read as a UTF-8 .csv ({problem})") from problem
+    if "train" not in rows:
+        raise ValueError(f"{path}: no row belongs to the training part")
+    return rows, columns
 
 
 def _multilabel(

@@ -238,13 +238,8 @@ def build_split(
     image_bytes = preprocessing.channels * math.prod(preprocessing.size)
     fits = sum(map(len, parts.values())) * image_bytes <= IN_MEMORY_LIMIT
     hold = fits if in_memory == "auto" else in_memory
-    arrays = [part for part in parts.values() if hold or isinstance(part, RawArrays)]
-    needed = sum(map(len, arrays)) * image_bytes
-    if needed > (room := memory_of_machine()) / 2:  # the other half is for what is made of them
-        raise ValueError(
-            f"{raw.where}: its images would take {needed / 1e9:,.0f} GB, and this machine has "
-            f"{room / 1e9:,.0f} in all; lower `image_size`, or keep them in files"
-        )
+    held = [part for part in parts.values() if hold or isinstance(part, RawArrays)]
+    _check_room(raw.where, sum(map(len, held)) * image_bytes)
     made = {name: part.convert(preprocessing, labels[name], hold) for name, part in parts.items()}
     if skip_bad:
         made |= {
@@ -264,6 +259,14 @@ def build_split(
         task=raw.task,
         notes=(*notes, *conversions, *about_copies),
     )
+
+
+def _check_room(where: str, needed: int) -> None:
+    if needed > (room := memory_of_machine()) / 2:  # the other half is for what is made of them
+        raise ValueError(
+            f"{where}: its images would take {needed / 1e9:,.0f} GB, and this machine has "
+            f"{room / 1e9:,.0f} in all; lower `image_size`, or keep them in files"
+        )
 
 
 def _problems(parts: Mapping[str, RawPart]) -> tuple[dict[str, str], int]:

@@ -24,8 +24,8 @@ import time
 import tomllib
 import warnings
 from collections import Counter, OrderedDict
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +54,7 @@ __all__ = [
     "RunLog",
     "check_run_path",
     "flat",
+    "opened_run",
     "read_log",
     "read_summary",
     "read_toml",
@@ -255,6 +256,19 @@ class RunLog:
         self._log_lines = len(lines[:count])
         if kept != raw:
             write(file, lambda beside: beside.write(kept))
+
+
+@contextmanager
+def opened_run(
+    out: Path | None, facts: Callable[[], Mapping[str, Any]], *, resume: bool
+) -> Iterator[RunLog | None]:
+    """A run's directory, with what it was asked; None for who writes to none."""
+    if out is None:
+        yield None
+        return
+    with closing(RunLog(out, resume=resume)) as run:
+        run.config(facts())
+        yield run
 
 
 def check_run_path(path: str | os.PathLike[str], *, resume: bool = False) -> None:

@@ -15,8 +15,8 @@ from dada.exchange.imports.physical import MOST_SUBPOLICIES, Draft, WeightedOps,
 from dada.policy import Policy
 from dada.safe_text import printable, quoted
 
-# (share, operation, start, end): one alternative of an operation.
-Form = tuple[float, str, float, float]
+Form = tuple[str, float, float]
+"""An operation, and the ends of its range."""
 Node = dict[str, Any]
 NOTHING = "NoOp"
 
@@ -74,7 +74,7 @@ def _subpolicies(node: Node, drop: Collection[str], *, forced: bool) -> list[Wei
     forms = _forms(node)
     if forms is None:
         return [(1.0, ())]
-    _, op, start, end = forms
+    op, start, end = forms
     return [(1.0, (PhysicalOp(op=op, probability=p, ranges=((start, end),)),))]
 
 
@@ -93,7 +93,7 @@ def _merged(node: Node, p: float) -> PhysicalOp | None:
             or (form := _forms(child)) is None
         ):
             return None
-        forms.append((float(child["p"]), *form[1:]))
+        forms.append((float(child["p"]), *form))
     if len({op for _, op, _, _ in forms}) != 1:
         return None
     op = forms[0][1]
@@ -187,13 +187,13 @@ def _affine(node: Node) -> Form | None:
         shift = percent.get(axis, (0.0, 0.0))
         if low != high or abs(shift[0] + value / 2) > 1e-6 or len(percent) > 1:
             raise ValueError("Affine shears about the centre: only a value at a time, shifted back")
-        return 1.0, f"Shear{axis.upper()}", value, value
+        return f"Shear{axis.upper()}", value, value
     if sum(kinds) > 1 or len(percent) > 1 or len(pixels) > 1:
         raise ValueError("Affine with several changes at once cannot be imported")
     for moved, suffix in ((percent, ""), (pixels, "Pixels")):
         for axis, (low, high) in moved.items():
-            return 1.0, f"Translate{axis.upper()}{suffix}", -high, -low
-    return (1.0, "Rotate", *rotate) if _moves(rotate) else None
+            return f"Translate{axis.upper()}{suffix}", -high, -low
+    return ("Rotate", *rotate) if _moves(rotate) else None
 
 
 def _scales(value: Any) -> list[Any]:
@@ -205,24 +205,24 @@ def _jitter(node: Node) -> Form | None:
     changed = [name for name in names if _pair(node.get(name, 1.0)) != (1.0, 1.0)]
     if _pair(node.get("hue", 0.0)) != (0.0, 0.0) or len(changed) > 1:
         raise ValueError("ColorJitter of the hue, or of several values at once, cannot be imported")
-    return (1.0, names[changed[0]], *_pair(node[changed[0]])) if changed else None
+    return (names[changed[0]], *_pair(node[changed[0]])) if changed else None
 
 
 def _solarize(node: Node) -> Form:
     low, high = _pair(node["threshold_range"])
-    return 1.0, "Solarize", low * 255 + JUST_BELOW, high * 255 + JUST_BELOW
+    return "Solarize", low * 255 + JUST_BELOW, high * 255 + JUST_BELOW
 
 
 def _posterize(node: Node) -> Form:
     low, high = _pair(node["num_bits"])
-    return 1.0, "Posterize", low, low if low == high else high + 1 - 1e-9
+    return "Posterize", low, low if low == high else high + 1 - 1e-9
 
 
 def _sharpen(node: Node) -> Form:
     if _pair(node.get("lightness", 1.0)) != (1.0, 1.0) or node.get("method") != "kernel":
         raise ValueError("Sharpen should have lightness 1 and method 'kernel'")
     low, high = _pair(node["alpha"])
-    return 1.0, "Sharpness", 1 + 13 * low, 1 + 13 * high
+    return "Sharpness", 1 + 13 * low, 1 + 13 * high
 
 
 def _blur(node: Node) -> Form:
@@ -231,7 +231,7 @@ def _blur(node: Node) -> Form:
         raise ValueError("GaussianBlur should have blur_limit 3 and one sigma")
     side = math.exp(-0.5 / low**2)
     factor = 1 - 13 / 8 * (1 - (1 + 2 * side) ** -2)
-    return 1.0, "Sharpness", factor, factor
+    return "Sharpness", factor, factor
 
 
 def _dropout(node: Node) -> Form:
@@ -240,11 +240,11 @@ def _dropout(node: Node) -> Form:
     if height != width or height[0] != height[1] or not one or node.get("fill") != [125, 123, 114]:
         raise ValueError("CoarseDropout should cover one square of one size with [125, 123, 114]")
     side = 0.0 if height == (1.0, 1.0) else height[0]
-    return 1.0, "Cutout", side, side
+    return "Cutout", side, side
 
 
 def _plain(op: str) -> Callable[[Node], Form]:
-    return lambda node: (1.0, op, 0.0, 0.0)
+    return lambda node: (op, 0.0, 0.0)
 
 
 READINGS: dict[str, Callable[[Node], Form | None]] = {
