@@ -24,7 +24,8 @@ from PIL import Image
 import dada
 from dada.explorer import Server, open_explorer
 from dada.explorer.server import MOST_JSON, MOST_PICTURE
-from dada.explorer.session import DRAWS, MOST_PICTURES, MOST_STEPS, Kept, Session
+from dada.explorer.session import DRAWS, MOST_PICTURES, MOST_STEPS, Session
+from dada.report.samples import Sample
 
 ROOT = Path(__file__).parents[1]
 POLICY = dada.Policy.from_rows(
@@ -48,7 +49,11 @@ def png(image: Image.Image) -> bytes:
 def server(tmp_path: Path) -> Iterator[Server]:
     file = POLICY.save(tmp_path / "policy.json")
     session = Session(
-        file, against=None, data=None, pictures=[Kept(noise(), "noise")], out=tmp_path / "new.json"
+        file,
+        against=None,
+        data=None,
+        pictures=[Sample(image=noise(), label="noise")],
+        out=tmp_path / "new.json",
     )
     with Server(session) as made:
         threading.Thread(target=made.serve_forever, kwargs={"poll_interval": 0.02}).start()

@@ -9,7 +9,6 @@ import pickle
 import re
 import subprocess
 import sys
-import types
 from pathlib import Path
 
 import pytest
@@ -96,16 +95,6 @@ def test_other_names_stay_unknown():
         with pytest.raises(ModuleNotFoundError, match=re.escape(name)):
             importlib.import_module(name)
     assert not hasattr(dada, "nothing")
-
-
-def test_a_name_in_a_module_that_stayed(monkeypatch):
-    monkeypatch.setitem(renamed.NAMES, "stayed.before", "dada.policy.space.register")
-    module = types.ModuleType("stayed")
-    module.__getattr__ = renamed.names_of("stayed")
-    with pytest.warns(DeprecationWarning, match=r"^stayed\.before is now dada\.policy\.space\.reg"):
-        assert module.before is space.register
-    with pytest.raises(AttributeError, match="module 'stayed' has no attribute 'after'"):
-        _ = module.after
 
 
 def test_the_second_set_of_images_is_val_data():

@@ -1,7 +1,6 @@
 """Old names that still work, with a warning, for one release.
 
-Three tables, old -> new. A row is all that a renaming needs, except for a name in a module that
-stayed where it was: there, add `__getattr__ = renamed.names_of(__name__)` to the module as well.
+Three tables, old -> new. A row is all that a renaming needs.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ NAMES = {
     "dada.augment.cover_square": "dada.training.base.cover_square",
     "dada.show.print_policy": "dada.terminal.policy_table.print_policy",
 }
-"""Names that left their module, or have another name in it."""
+"""Names that went elsewhere than the rest of their old module."""
 
 FLAGS = {"import": {"--drop": "--exclude"}}
 """Flags of a command."""
@@ -68,20 +67,6 @@ def _module_of(frame: FrameType) -> str:
 
 def _passes_on(module: str) -> bool:
     return module.partition(".")[0] in ("dada", "importlib")
-
-
-def names_of(module: str) -> Callable[[str], Any]:
-    """The `__getattr__` of a module, for names in it that have another name or place now."""
-
-    def old_name(name: str) -> Any:
-        new = NAMES.get(f"{module}.{name}")
-        if new is None:
-            raise AttributeError(f"module {module!r} has no attribute {name!r}")
-        warn(f"{module}.{name}", new)
-        where, _, name = new.rpartition(".")
-        return getattr(import_module(where), name)
-
-    return old_name
 
 
 def new_flags(arguments: Sequence[str], say: Callable[[str], None]) -> list[str]:
@@ -115,13 +100,15 @@ class _OldModule(ModuleType):
 
     def __getattr__(self, name: str) -> Any:
         old = self.__name__
-        if f"{old}.{name}" in NAMES:
-            return names_of(old)(name)
+        if (new := NAMES.get(f"{old}.{name}")) is not None:
+            warn(f"{old}.{name}", new)
+            where, _, name = new.rpartition(".")
+            return getattr(import_module(where), name)
         if name.startswith("__"):  # of a module's own: `inspect` would take this one for the other
             raise AttributeError(f"module {old!r} has no attribute {name!r}")
-        new = _new_module(old)
-        assert new is not None
-        return getattr(import_module(new), name)
+        module = _new_module(old)
+        assert module is not None
+        return getattr(import_module(module), name)
 
 
 class _OldModules(MetaPathFinder, Loader):

@@ -40,6 +40,11 @@ def quoted(value: object, limit: int = LONGEST_NAME) -> str:
     return printable(reprlib.repr(value), limit)
 
 
+def first_line(error: BaseException) -> str:
+    """What an error of another package says first, without its full stop; else its kind."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(". ")
+
+
 def one_line_errors(function: Callable[Given, Result]) -> Callable[Given, Result]:
     """For the functions that users call: what they raise is one printable line.
 

@@ -14,7 +14,6 @@ from typing import Any, ParamSpec, TypeVar
 from dada.api.tellers import Log, Teller
 from dada.comparison import METRICS
 from dada.comparison.plan import FEW_SEEDS, LONG, Plan
-from dada.config import SearchConfig, TrainConfig
 from dada.data import Split
 from dada.report.verdict import duration
 from dada.trials.runners import Trial
@@ -57,31 +56,31 @@ class RunProgress:
         self.teller.stop()
 
 
-class EpochProgress(RunProgress):
-    """The epochs of one training."""
+class TrainProgress(RunProgress):
+    """The epochs of one training, and its loss."""
 
-    doing = ""
-
-    def start(self, split: Split, config: Any, model: str) -> None:
-        raise NotImplementedError
-
-    def numbers(self, metrics: Mapping[str, Any]) -> str:
-        raise NotImplementedError
+    doing = "training, epoch"
 
     def callbacks(self) -> Callbacks:
         return {"on_start": self.start, "on_epoch": self.epoch, "on_note": self.teller.note}
+
+    def start(self, split: Split, config: Any, model: str) -> None:
+        self.begin(split, "train", f"{model}; batches of {config.batch_size}")
 
     def epoch(self, metrics: Mapping[str, Any], epochs: int) -> None:
         self.begun_at.setdefault(self.doing, time.monotonic() - metrics["seconds"])
         self.count(self.doing, metrics["epoch"], epochs, self.numbers(metrics), ended=False)
 
+    def numbers(self, metrics: Mapping[str, Any]) -> str:
+        return f"loss {metrics['loss']:.3f}"
 
-class SearchProgress(EpochProgress):
+
+class SearchProgress(TrainProgress):
     """Loss, accuracy, entropy of the policy and how much it changed; then the other phases."""
 
     doing = "searching, epoch"
 
-    def start(self, split: Split, config: SearchConfig, model: str) -> None:
+    def start(self, split: Split, config: Any, model: str) -> None:
         settings = f"{model}; preset {config.preset}, estimator {config.estimator}"
         self.begin(split, "search", settings)
 
@@ -109,18 +108,6 @@ class SearchProgress(EpochProgress):
     def training(self, name: str, score: float, done: int, total: int) -> None:
         """A training of the verification has ended; `score` is its accuracy in percent."""
         self.count("verifying", done, total, f"{name} {score:.1f}%")
-
-
-class TrainProgress(EpochProgress):
-    """The training loss."""
-
-    doing = "training, epoch"
-
-    def start(self, split: Split, config: TrainConfig, model: str) -> None:
-        self.begin(split, "train", f"{model}; batches of {config.batch_size}")
-
-    def numbers(self, metrics: Mapping[str, Any]) -> str:
-        return f"loss {metrics['loss']:.3f}"
 
 
 class CompareProgress(RunProgress):

@@ -32,20 +32,6 @@ class Teller(Protocol):
     def stop(self) -> None: ...
 
 
-class Log:
-    """`logging.getLogger("dada")`, at level INFO; silent until the program asks for that level."""
-
-    def __init__(self) -> None:
-        self.lines = Lines(LOG.info)
-        self.say, self.advance = self.lines.say, self.lines.advance
-
-    def note(self, line: str) -> None:
-        LOG.warning("%s", printable(line, LONGEST_MESSAGE))
-
-    def begin(self) -> None: ...
-    def stop(self) -> None: ...
-
-
 class Lines:
     """Progress as lines, now and then."""
 
@@ -63,3 +49,16 @@ class Lines:
         self.last = time.monotonic()
         time_left = "" if left is None or done >= total else f"  {duration(left)} left"
         self.write(f"{doing} {int(done)}/{total}{time_left}  {numbers}".rstrip())
+
+
+class Log(Lines):
+    """`logging.getLogger("dada")`, at level INFO; silent until the program asks for that level."""
+
+    def __init__(self) -> None:
+        super().__init__(LOG.info)
+
+    def note(self, line: str) -> None:
+        LOG.warning("%s", printable(line, LONGEST_MESSAGE))
+
+    def begin(self) -> None: ...
+    def stop(self) -> None: ...

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -24,16 +24,17 @@ from dada.data.annotations import (
     MOST_OBJECTS,
     Annotation,
     Complaints,
-    RawAnnotated,
+    Found,
     presence,
     read_ids,
     strata,
+    targets_of,
 )
 from dada.data.bad_files import file_bytes
 from dada.data.coco import read_coco
-from dada.data.images import is_image
+from dada.data.images import file_info, is_image
 from dada.data.npz import check_unpacked
-from dada.data.raw import PART_NAMES, RawPart, RawSplit
+from dada.data.raw import PART_NAMES, RawFiles, RawPart, RawSplit
 from dada.data.voc import read_voc
 from dada.data.walk import files_beside, names_in, subfolders
 from dada.data.yolo import class_names, read_yolo
@@ -46,15 +47,7 @@ MOST_BYTES = 64 * 2**20  # of a list of images
 BYTES_OF_A_BOX = 20
 
 
-@dataclass(frozen=True)
-class _Found:
-    """One part as a reader found it."""
-
-    images: Mapping[str, Annotation]
-    classes: tuple[str, ...]
-
-
-Reader = Callable[[str, Complaints, str], dict[str, _Found]]
+Reader = Callable[[str, Complaints, str], dict[str, Found]]
 """(folder, complaints, task) -> the parts in it"""
 
 
@@ -96,7 +89,7 @@ def from_annotated(root: str, task: str | None) -> RawSplit | None:
     return _split(root, found, wanted, complaints)
 
 
-def _split(root: str, found: Mapping[str, _Found], task: str, complaints: Complaints) -> RawSplit:
+def _split(root: str, found: Mapping[str, Found], task: str, complaints: Complaints) -> RawSplit:
     classes = found["train"].classes
     if task == "segmentation" and len(classes) >= IGNORED:
         raise ValueError(
@@ -124,13 +117,12 @@ def _split(root: str, found: Mapping[str, _Found], task: str, complaints: Compla
             for each, masks in zip(annotations, with_objects, strict=True)
         ):
             raise ValueError(f"{root}: boxes only; segmentation needs masks or outlines of objects")
-        parts[name] = RawAnnotated(
-            paths=tuple(part.images),
+        paths, has_objects = tuple(part.images), task == "detection" and all(with_objects)
+        parts[name] = RawFiles(
+            paths=paths,
             labels_N=strata(presence(annotations, len(classes), root)),
             root=root,
-            annotations=annotations,
-            task=task,
-            has_objects=task == "detection" and all(with_objects),
+            targets_of=targets_of(annotations, paths, partial(_size, paths), task, has_objects),
         )
     if task == "segmentation" and any(a.objects for a in found["train"].images.values()):
         classes = (BACKGROUND, *classes)
@@ -144,41 +136,43 @@ def _split(root: str, found: Mapping[str, _Found], task: str, complaints: Compla
     )
 
 
+def _size(paths: tuple[str, ...], position: int) -> tuple[int, int]:
+    return file_info(paths[position]).size
+
+
 def _renumbered(annotation: Annotation, number: list[int]) -> Annotation:
     if number == list(range(len(number))):
         return annotation
     return replace(annotation, labels=[number[label] for label in annotation.labels])
 
 
-def _read_coco(root: str, complaints: Complaints, task: str) -> dict[str, _Found]:
+def _read_coco(root: str, complaints: Complaints, task: str) -> dict[str, Found]:
     name = next((name for name in COCO_FILES if name in names_in(root)), None)
     if name is None:
         raise ValueError(f"{root}: no {COCO_FILES[0]} here")
     images = os.path.join(root, "images")
-    found = read_coco(
-        os.path.join(root, name), images if os.path.isdir(images) else root, complaints
-    )
-    return {"train": _Found(*found)}
+    place = images if os.path.isdir(images) else root
+    return {"train": read_coco(os.path.join(root, name), place, complaints)}
 
 
-def _read_voc(root: str, complaints: Complaints, task: str) -> dict[str, _Found]:
+def _read_voc(root: str, complaints: Complaints, task: str) -> dict[str, Found]:
     images = _images(os.path.join(root, "JPEGImages"))
-    found, classes = read_voc(os.path.join(root, "Annotations"), images, complaints)
-    by_stem = {Path(path).stem: path for path in found}
+    voc = read_voc(os.path.join(root, "Annotations"), images, complaints)
+    by_stem = {Path(path).stem: path for path in voc.images}
     listed = {
         part: _stems(os.path.join(root, "ImageSets", "Main", f"{part}.txt"))
         for part in ("train", "val", "test")
     }
     if not listed["train"]:
-        return {"train": _Found(found, classes)}
+        return {"train": voc}
     parts = {}
     for part, stems in listed.items():
         for stem in stems:
             if stem not in by_stem:
                 complaints.add(f"names in {part}.txt have no image and were left out", stem)
-        own = {by_stem[stem]: found[by_stem[stem]] for stem in stems if stem in by_stem}
+        own = [by_stem[stem] for stem in stems if stem in by_stem]
         if own:
-            parts[part] = _Found(own, classes)
+            parts[part] = Found({path: voc.images[path] for path in own}, voc.classes)
     return parts
 
 
@@ -189,7 +183,7 @@ def _stems(file: str) -> list[str]:
     return list(dict.fromkeys(line.split()[0] for line in lines if line.split()))
 
 
-def _read_yolo(root: str, complaints: Complaints, task: str) -> dict[str, _Found]:
+def _read_yolo(root: str, complaints: Complaints, task: str) -> dict[str, Found]:
     images, labels = os.path.join(root, "images"), os.path.join(root, "labels")
     folders = {
         PART_NAMES[name.lower()]: (os.path.join(images, name), os.path.join(labels, name))
@@ -200,10 +194,10 @@ def _read_yolo(root: str, complaints: Complaints, task: str) -> dict[str, _Found
     most = max(count for _, count in read.values())
     above = os.path.dirname(os.path.abspath(root))
     names = class_names((root, labels, *(f[1] for f in folders.values()), above), most)
-    return {part: _Found(found, names) for part, (found, _) in read.items()}
+    return {part: Found(found, names) for part, (found, _) in read.items()}
 
 
-def _read_masks(root: str, complaints: Complaints, task: str) -> dict[str, _Found]:
+def _read_masks(root: str, complaints: Complaints, task: str) -> dict[str, Found]:
     images, masks = os.path.join(root, "images"), os.path.join(root, "masks")
     by_stem = {Path(path).stem: path for path in _images(masks)}
     pairs = {}
@@ -217,9 +211,9 @@ def _read_masks(root: str, complaints: Complaints, task: str) -> dict[str, _Foun
     boxes = os.path.join(root, "boxes.json")
     if os.path.lexists(boxes):
         found, classes = read_coco(boxes, images, complaints, masks=False)
-        return {"train": _Found(_with_objects(found, pairs, complaints), classes)}
+        return {"train": Found(_with_objects(found, pairs, complaints), classes)}
     if task == "detection":
-        return {"train": _Found(_of_objects(pairs), ("object",))}
+        return {"train": Found(_of_objects(pairs), ("object",))}
     return {"train": _of_classes(root, pairs, complaints)}
 
 
@@ -274,7 +268,7 @@ def _numbered(size: tuple[int, int], path: str, numbers: NDArray[np.int32]) -> N
     return np.where(ids > 0, np.searchsorted(numbers, ids) + 1, 0).astype(np.int32)
 
 
-def _of_classes(root: str, pairs: Mapping[str, str], complaints: Complaints) -> _Found:
+def _of_classes(root: str, pairs: Mapping[str, str], complaints: Complaints) -> Found:
     values = {path: _class_numbers(mask) for path, mask in pairs.items()}
     every = sorted({int(value) for each in values.values() for value in each})
     black_and_white = every == [0, IGNORED]
@@ -298,7 +292,7 @@ def _of_classes(root: str, pairs: Mapping[str, str], complaints: Complaints) -> 
         own = [int(v) for v in values[path] if v != IGNORED]
         labels = sorted({*own, *([1] if black_and_white and IGNORED in values[path] else [])})
         made[path] = Annotation(labels=labels, mask=partial(classes_of, mask))
-    return _Found(made, names)
+    return Found(made, names)
 
 
 def _class_numbers(mask: str) -> NDArray[np.int32]:

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -20,8 +20,8 @@ from dada.data.bad_files import naming
 from dada.data.images import Preprocessing, file_info, open_file
 from dada.data.npz import check_unpacked
 from dada.data.outlines import Map, Size
-from dada.data.parts import Part, pool
-from dada.data.raw import RawFiles
+from dada.data.parts import pool
+from dada.data.raw import TargetsOf
 from dada.policy.moving import LEAST_SIDE, LEAST_VISIBLE, NO_BOX, extents, pixels_of
 from dada.safe_json import number
 from dada.safe_text import printable
@@ -53,11 +53,15 @@ class Complaints:
         return found
 
 
+Box = tuple[float, float, float, float]
+"""x0, y0, x1, y1 in an image's pixels"""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Annotation:
-    """What one image shows. Boxes are x0, y0, x1, y1 in its pixels; labels begin with 0."""
+    """What one image shows; labels begin with 0."""
 
-    boxes: Sequence[tuple[float, float, float, float]] = ()
+    boxes: Sequence[Box] = ()
     labels: Sequence[int] = ()
     objects: Callable[[Size], Map] | None = None
     """A map of the image's size in which the pixels of the m-th object hold m + 1."""
@@ -65,37 +69,11 @@ class Annotation:
     """A map of class numbers."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class RawAnnotated(RawFiles):
-    """Image files with an annotation each."""
+class Found(NamedTuple):
+    """What a reader found of one part."""
 
-    annotations: tuple[Annotation, ...]
-    task: str
-    has_objects: bool = False  # whether all have masks of their objects
-
-    def convert(self, preprocessing: Preprocessing, labels_N: Tensor, in_memory: bool) -> Part:
-        part = super().convert(preprocessing, labels_N, in_memory)
-        chosen = [(self.paths[i], self.annotations[i]) for i in self._good()]
-        make = Targets(task=self.task, preprocessing=preprocessing, has_objects=self.has_objects)
-
-        def made(item: tuple[str, Annotation]) -> tuple[NDArray[Any], ...]:
-            path, annotation = item
-            with naming(path):
-                return make.of(annotation, file_info(path).size)
-
-        targets = make.together(list(pool().map(made, chosen)))
-        return replace(part, targets=targets)  # type: ignore[type-var]
-
-
-@dataclass(frozen=True, kw_only=True)
-class RawMultilabel(RawFiles):
-    """Image files with a row of 0 and 1 each."""
-
-    labels_NC: Tensor
-
-    def convert(self, preprocessing: Preprocessing, labels_N: Tensor, in_memory: bool) -> Part:
-        part = super().convert(preprocessing, labels_N, in_memory)
-        return replace(part, targets=(self.labels_NC[self._good()],))  # type: ignore[type-var]
+    images: Mapping[str, Annotation]  # by their files
+    classes: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,7 +82,7 @@ class Targets:
 
     task: str
     preprocessing: Preprocessing
-    has_objects: bool
+    has_objects: bool  # whether all have masks of their objects
 
     def of(self, annotation: Annotation, size: Size) -> tuple[NDArray[Any], ...]:
         """Of an image that has this size in its file."""
@@ -189,6 +167,27 @@ class Targets:
         return boxes_M5[kept_M], number[ids].astype(np.int16)
 
 
+def targets_of(
+    annotations: Sequence[Annotation],
+    names: Sequence[str],
+    size_of: Callable[[int], Size],
+    task: str,
+    has_objects: bool,
+) -> TargetsOf:
+    """Of images by their names and their sizes before they became pixels of one shape."""
+
+    def made(preprocessing: Preprocessing, positions: Sequence[int]) -> tuple[Tensor, ...]:
+        make = Targets(task=task, preprocessing=preprocessing, has_objects=has_objects)
+
+        def of_one(position: int) -> tuple[NDArray[Any], ...]:
+            with naming(names[position]):
+                return make.of(annotations[position], size_of(position))
+
+        return make.together(list(pool().map(of_one, positions)))
+
+    return made
+
+
 def label_rows(rows_NC: NDArray[Any], where: str) -> Tensor:
     """A number 0 or 1 for every image and class, as bytes."""
     if rows_NC.ndim != 2 or rows_NC.shape[1] < 2 or not np.isin(rows_NC, (0, 1)).all():
@@ -230,20 +229,26 @@ def check_classes(count: int, where: str) -> None:
         )
 
 
+class KeptBoxes(NamedTuple):
+    boxes: list[Box]
+    labels: list[int]
+    places: list[int]  # in the file
+
+
 def clean_boxes(
     boxes: Sequence[Sequence[float]],
     labels: Sequence[int],
     size: Size | None,
     where: str,
     complaints: Complaints,
-) -> list[tuple[tuple[float, float, float, float], int, int]]:
-    """(box, label, its place in the file) of those that can be kept, each clipped to the image."""
+) -> KeptBoxes:
+    """Those that can be kept, each clipped to the image."""
     if len(boxes) > MOST_OBJECTS:
         raise ValueError(
             f"{where}: {len(boxes):,} objects, more than the {MOST_OBJECTS:,} an image may have; "
             "cut it into smaller images"
         )
-    kept = []
+    kept = KeptBoxes([], [], [])
     for place, (box, label) in enumerate(zip(boxes, labels, strict=True)):
         numbers = tuple(box)
         if len(numbers) != 4 or None in map(number, numbers):
@@ -262,7 +267,9 @@ def clean_boxes(
         if x1 <= x0 or y1 <= y0:
             complaints.add("boxes have no size and were left out", where)
             continue
-        kept.append(((x0, y0, x1, y1), label, place))
+        kept.boxes.append((x0, y0, x1, y1))
+        kept.labels.append(label)
+        kept.places.append(place)
     return kept
 
 

@@ -9,6 +9,7 @@ from dada import safe_json
 from dada.data.annotations import (
     Annotation,
     Complaints,
+    Found,
     check_classes,
     clean_boxes,
     image_size_of,
@@ -18,9 +19,6 @@ from dada.data.outlines import UNREADABLE, Drawing, Map, Size
 from dada.safe_text import printable, quoted
 
 MOST_BYTES = 1024 * 2**20  # COCO's own training file has 450 MB
-
-Found = tuple[dict[str, Annotation], tuple[str, ...]]
-"""Image file -> what it shows; and the names of the classes."""
 
 
 def read_coco(file: str, images: str, complaints: Complaints, *, masks: bool = True) -> Found:
@@ -82,7 +80,7 @@ def read_coco(file: str, images: str, complaints: Complaints, *, masks: bool = T
         paths[image]: _annotation(each, numbers, paths[image], complaints, with_masks)
         for image, each in rows.items()
     }
-    return found, tuple(names.values())
+    return Found(found, tuple(names.values()))
 
 
 def _annotation(
@@ -101,10 +99,10 @@ def _annotation(
         boxes.append([box[0], box[1], box[0] + box[2], box[1] + box[3]] if whole else box)
     labels = [numbers[row["category_id"]] for row in rows]
     kept = clean_boxes(boxes, labels, image_size_of(path), path, complaints)
-    shapes = [rows[place].get("segmentation") for _, _, place in kept]
+    shapes = [rows[place].get("segmentation") for place in kept.places]
     return Annotation(
-        boxes=[box for box, _, _ in kept],
-        labels=[label for _, label, _ in kept],
+        boxes=kept.boxes,
+        labels=kept.labels,
         objects=_pixels(shapes, path) if with_masks else None,
     )
 

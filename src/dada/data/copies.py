@@ -157,14 +157,10 @@ def _notes(parts: Mapping[str, Part], groups: list[list[Place]], name: Name) -> 
             f"the same image is in two classes, {len(double):,} time{'s' * (len(double) > 1)} "
             f"(the first: {printable(name(*first))} and {printable(name(*second))})"
         )
-    inside = sum(sum(part == "train" for part, _ in g) - 1 for g in groups if _twice(g))
+    inside = sum(max(0, sum(part == "train" for part, _ in g) - 1) for g in groups)
     if inside:
         notes.append(
             f"{inside:,} of {len(parts['train']):,} training images are exact copies of others; "
             "copies stay together where images are split off"
         )
     return notes
-
-
-def _twice(group: list[Place]) -> bool:
-    return sum(part == "train" for part, _ in group) > 1

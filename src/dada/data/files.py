@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from dada.data.annotations import RawMultilabel, check_table, strata
+from dada.data.annotations import check_table, strata
 from dada.data.images import is_image
 from dada.data.raw import PART_NAMES, RawFiles, RawPart, RawSplit
 from dada.data.split import listed
@@ -158,16 +158,17 @@ def _csv_rows(path: str, base: str) -> tuple[dict[str, list[CsvRow]], list[str]]
 
 def _multilabel(
     paths: tuple[str, ...], labels: list[list[int]], classes: int, where: str, root: str
-) -> RawMultilabel:
+) -> RawFiles:
     check_table(len(paths), classes, where)
     present_NC = np.zeros((len(paths), classes), np.uint8)
     for row, own in zip(present_NC, labels, strict=True):
         row[own] = 1
-    return RawMultilabel(
+    labels_NC = torch.from_numpy(present_NC)
+    return RawFiles(
         paths=paths,
         labels_N=strata(present_NC > 0),
         root=root,
-        labels_NC=torch.from_numpy(present_NC),
+        targets_of=lambda preprocessing, positions: (labels_NC[positions],),
     )
 
 

@@ -9,13 +9,12 @@ Legend: N images, M objects of an image, C classes, H height, W width.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
@@ -24,56 +23,20 @@ from dada.data.annotations import (
     IGNORED,
     Annotation,
     Complaints,
-    Targets,
     check_classes,
     clean_boxes,
     label_rows,
     presence,
     strata,
+    targets_of,
 )
 from dada.data.bad_files import errors_of_item
-from dada.data.images import ImageInfo, Preprocessing, from_item, image_info
-from dada.data.parts import Part, TensorPart
-from dada.data.raw import RawSplit, class_names
+from dada.data.images import from_item, image_info
+from dada.data.pydatasets import RawDataset
+from dada.data.raw import RawSplit, TargetsOf, class_names
 from dada.data.split import IN_MEMORY_LIMIT
 
 MULTILABEL, SEGMENTATION, DETECTION = "multilabel", "segmentation", "detection"
-
-
-@dataclass(frozen=True, kw_only=True)
-class RawItems:
-    """Images that were read, each with what it shows."""
-
-    images: tuple[Image.Image, ...]
-    labels_N: Tensor
-    task: str
-    annotations: tuple[Annotation, ...] = ()
-    labels_NC: Tensor | None = None  # of several labels
-    has_objects: bool = False
-    where: str
-    prepared: bool = False
-
-    def __len__(self) -> int:
-        return len(self.images)
-
-    def inspect(self, generator: torch.Generator) -> list[ImageInfo]:
-        return [image_info(image) for image in self.images]
-
-    def convert(self, preprocessing: Preprocessing, labels_N: Tensor, in_memory: bool) -> Part:
-        images_NCHW = np.stack([preprocessing.pixels(image) for image in self.images])
-        if self.labels_NC is not None:
-            targets: tuple[Tensor, ...] = (self.labels_NC,)
-        else:
-            make = Targets(
-                task=self.task, preprocessing=preprocessing, has_objects=self.has_objects
-            )
-            sizes = [(image.height, image.width) for image in self.images]
-            pairs = zip(self.annotations, sizes, strict=True)
-            targets = make.together([make.of(each, size) for each, size in pairs])
-        return TensorPart(torch.from_numpy(images_NCHW), labels_N, targets=targets)
-
-    def name(self, position: int) -> str:
-        return f"{self.where}[{position}]"
 
 
 def task_of_item(target: Any, image: Any) -> str | None:
@@ -105,8 +68,15 @@ def from_items(source: Any, task: str | None) -> RawSplit | None:
     if task is None and found == MULTILABEL and _single(items, pair, source):
         return None  # rows with a single 1 may be meant as one label each: that has to be said
     read = _Items(*_read(items, where), getattr(source, "classes", None), where)
-    labels_N, classes, held = _TARGETS[found](read)
-    part = RawItems(images=read.images, labels_N=labels_N, task=found, where=where, **held)
+    labels_N, classes, targets = _TARGETS[found](read)
+    part = RawDataset(
+        dataset=items,
+        labels_N=labels_N,
+        infos=tuple(map(image_info, read.images)),
+        where=where,
+        kept=read.images,
+        targets_of=targets,
+    )
     return RawSplit(
         parts={"train": part},
         name=where,
@@ -155,6 +125,13 @@ class _Items:
         fit = len(names) == count if exactly else len(names) >= count
         return names if fit else tuple(map(str, range(count)))
 
+    def targets_of(
+        self, annotations: Sequence[Annotation], task: str, has_objects: bool
+    ) -> TargetsOf:
+        names = [f"{self.where}[{i}]" for i in range(len(self.images))]
+        sizes = [(image.height, image.width) for image in self.images]
+        return targets_of(annotations, names, sizes.__getitem__, task, has_objects)
+
     def array(self, target: Any, name: str) -> NDArray[Any]:
         if not isinstance(target, Mapping) or not isinstance(target.get(name), Tensor | Iterable):
             raise ValueError(f"{self.where}: every target must be a dict with boxes and labels")
@@ -163,8 +140,8 @@ class _Items:
 
 
 Classes = tuple[str, ...]
-Made = tuple[Tensor, Classes, dict[str, Any]]
-"""Labels to divide images by, the classes, and the other fields of `RawItems`."""
+Made = tuple[Tensor, Classes, TargetsOf]
+"""Labels to divide images by, the classes, and what images should become."""
 
 
 def _detection(items: _Items) -> Made:
@@ -188,18 +165,12 @@ def _detection(items: _Items) -> Made:
         size = (image.height, image.width)
         kept = clean_boxes(boxes, numbers, size, f"{where}[{i}]", complaints)
         masks = items.array(target, "masks") if "masks" in target else None
-        places = [place for _, _, place in kept]
-        annotations.append(
-            Annotation(
-                boxes=[box for box, _, _ in kept],
-                labels=[label for _, label, _ in kept],
-                objects=None if masks is None else _Masks(masks, places, f"{where}[{i}]"),
-            )
-        )
+        objects = None if masks is None else _Masks(masks, kept.places, f"{where}[{i}]")
+        annotations.append(Annotation(boxes=kept.boxes, labels=kept.labels, objects=objects))
     classes = items.classes(max(every) - first + 1, background=True)
     labels_N = strata(presence(annotations, len(classes), where))
     has_objects = all(each.objects is not None for each in annotations)
-    return labels_N, classes, {"annotations": tuple(annotations), "has_objects": has_objects}
+    return labels_N, classes, items.targets_of(annotations, DETECTION, has_objects)
 
 
 @dataclass(frozen=True)
@@ -237,7 +208,7 @@ def _segmentation(items: _Items) -> Made:
         for mask in masks
     )
     labels_N = strata(presence(annotations, len(classes), where))
-    return labels_N, classes, {"annotations": annotations}
+    return labels_N, classes, items.targets_of(annotations, SEGMENTATION, False)
 
 
 def _multilabel(items: _Items) -> Made:
@@ -247,7 +218,7 @@ def _multilabel(items: _Items) -> Made:
         raise ValueError(f"{items.where}: rows of labels differ in length") from None
     labels_NC = label_rows(rows_NC, items.where)
     classes = items.classes(labels_NC.shape[1], exactly=True)
-    return strata(labels_NC.numpy() > 0), classes, {"labels_NC": labels_NC}
+    return strata(labels_NC.numpy() > 0), classes, lambda _, positions: (labels_NC[positions],)
 
 
 _TARGETS = {DETECTION: _detection, SEGMENTATION: _segmentation, MULTILABEL: _multilabel}

@@ -24,11 +24,13 @@ from dada.data.raw import (
     PART_NAMES,
     RawPart,
     RawSplit,
+    TargetsOf,
     class_names,
+    no_targets,
     positions_to_inspect,
 )
 from dada.data.split import IN_MEMORY_LIMIT
-from dada.safe_text import shell_word
+from dada.safe_text import first_line, shell_word
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +43,7 @@ class RawDataset:
     where: str
     kept: tuple[Image.Image, ...] | None = None
     """All its images, when they fit in memory."""
+    targets_of: TargetsOf = no_targets
     prepared: bool = False
 
     def __len__(self) -> int:
@@ -50,15 +53,17 @@ class RawDataset:
         return list(self.infos)
 
     def convert(self, preprocessing: Preprocessing, labels_N: Tensor, in_memory: bool) -> Part:
+        targets = self.targets_of(preprocessing, range(len(self)))
         if in_memory and self.kept is not None:
             images_NCHW = np.stack([preprocessing.pixels(image) for image in self.kept])
-            return TensorPart(torch.from_numpy(images_NCHW), labels_N)
+            return TensorPart(torch.from_numpy(images_NCHW), labels_N, targets=targets)
         part = DatasetPart(
             dataset=self.dataset,
             items_N=torch.arange(len(self)),
             labels_N=labels_N,
             preprocessing=preprocessing,
             where=self.where,
+            targets=targets,
         )
         return part.load() if in_memory else part
 
@@ -214,7 +219,7 @@ def _open_torchvision(
         try:
             return kind(root, **arguments)
         except ImportError as problem:
-            raise ValueError(f"torchvision:{kind.__name__}: {_first_line(problem)}") from problem
+            raise ValueError(f"torchvision:{kind.__name__}: {first_line(problem)}") from problem
         except (RuntimeError, FileNotFoundError) as problem:
             shown = [repr(root), *(f"{k}={v!r}" for k, v in choice.items()), "download=True"]
             call = f"torchvision.datasets.{kind.__name__}({', '.join(shown)})"
@@ -224,7 +229,7 @@ def _open_torchvision(
                 fetch = f"put its files under {root}"
             raise ValueError(
                 f"torchvision:{kind.__name__}: its files are not under {root!r} "
-                f"({_first_line(problem)}); {fetch}"
+                f"({first_line(problem)}); {fetch}"
             ) from problem
         except (ValueError, TypeError):
             continue  # this class has no such part
@@ -244,7 +249,7 @@ def from_hugging_face(name: str, seed: int) -> RawSplit:
             loaded = datasets.load_from_disk(name)
         except Exception as problem:  # its errors come from several packages
             raise ValueError(
-                f"hf:{name}: not a folder written by save_to_disk ({_first_line(problem)}); for a "
+                f"hf:{name}: not a folder written by save_to_disk ({first_line(problem)}); for a "
                 "folder of images pass its path without hf:"
             ) from problem
     else:
@@ -258,7 +263,7 @@ def from_hugging_face(name: str, seed: int) -> RawSplit:
             call = ", ".join(map(repr, arguments))
             code = shell_word(f"import datasets; datasets.load_dataset({call})")
             raise ValueError(
-                f"hf:{name}: not in the local cache ({_first_line(problem)}); download it with: "
+                f"hf:{name}: not in the local cache ({first_line(problem)}); download it with: "
                 f"python -c {code}"
             ) from problem
         finally:
@@ -309,7 +314,3 @@ class _HuggingFaceColumns:
     @property
     def targets(self) -> list[int]:
         return list(self.table[self.label])
-
-
-def _first_line(problem: BaseException) -> str:
-    return (str(problem).splitlines() or [type(problem).__name__])[0].rstrip(".")

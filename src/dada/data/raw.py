@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -87,6 +87,15 @@ class RawSplit:
         self.where = self.where or self.name
 
 
+def no_targets(preprocessing: Preprocessing, positions: Sequence[int]) -> tuple[Tensor, ...]:
+    """Of images that have a label each, and nothing else."""
+    return ()
+
+
+TargetsOf = Callable[[Preprocessing, Sequence[int]], tuple[Tensor, ...]]
+"""(what became of the images, the positions of some) -> what those should become"""
+
+
 @dataclass(frozen=True, kw_only=True)
 class RawFiles:
     """Image files."""
@@ -95,6 +104,7 @@ class RawFiles:
     labels_N: Tensor
     root: str
     groups_N: Tensor | None = None
+    targets_of: TargetsOf = no_targets
     prepared: bool = False
     problems: dict[str, str] = field(default_factory=dict)
     """The files that cannot be read, and why: found by `inspect` and `convert`."""
@@ -115,7 +125,7 @@ class RawFiles:
 
     def convert(self, preprocessing: Preprocessing, labels_N: Tensor, in_memory: bool) -> Part:
         """Of the files that can be read; those not held are only looked at by `check`."""
-        part = FilePart(
+        part: FilePart | TensorPart = FilePart(
             paths=self.paths,
             labels_N=labels_N,
             preprocessing=preprocessing,
@@ -124,11 +134,11 @@ class RawFiles:
         )
         if self.problems:
             part = part.take(torch.tensor(self._good(), dtype=torch.int64))
-        if not in_memory:
-            return part
-        held, problems = part.readable(hold=True)
-        self.problems.update(problems)
-        return held
+        if in_memory:
+            assert isinstance(part, FilePart)
+            part, problems = part.readable(hold=True)
+            self.problems.update(problems)
+        return replace(part, targets=self.targets_of(preprocessing, self._good()))
 
     def check(self, part: FilePart) -> Part:
         """Decode every file once, and leave out what cannot be."""

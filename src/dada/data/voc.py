@@ -10,6 +10,7 @@ from xml.parsers import expat
 from dada.data.annotations import (
     Annotation,
     Complaints,
+    Found,
     check_classes,
     clean_boxes,
     image_size_of,
@@ -20,9 +21,7 @@ from dada.safe_text import printable
 MOST_BYTES = 4 * 2**20  # their elements take a hundred times that
 
 
-def read_voc(
-    xml_folder: str, images: Sequence[str], complaints: Complaints
-) -> tuple[dict[str, Annotation], tuple[str, ...]]:
+def read_voc(xml_folder: str, images: Sequence[str], complaints: Complaints) -> Found:
     """What the XML files say of these images. An image without one is left out: nobody looked."""
     read: dict[str, list[tuple[str, list[float]]]] = {}
     for path in images:
@@ -46,8 +45,8 @@ def read_voc(
     for path, found in read.items():
         boxes, labels = [box for _, box in found], [numbers[name] for name, _ in found]
         kept = clean_boxes(boxes, labels, image_size_of(path), path, complaints)
-        made[path] = Annotation(boxes=[k[0] for k in kept], labels=[k[1] for k in kept])
-    return made, classes
+        made[path] = Annotation(boxes=kept.boxes, labels=kept.labels)
+    return Found(made, classes)
 
 
 def _objects(file: str) -> list[tuple[str, list[float]]]:

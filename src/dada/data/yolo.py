@@ -61,12 +61,12 @@ def read_yolo(
             labels.append(number)
             outlines.append(pixels if len(points) > 4 else None)
         kept = clean_boxes(boxes, labels, size, path, complaints)
-        shapes = [outlines[place] for _, _, place in kept]
+        shapes = [outlines[place] for place in kept.places]
         drawn = {i: [shape] for i, shape in enumerate(shapes, 1) if shape is not None}
-        outlined = bool(kept) and len(drawn) == len(kept)
+        outlined = 0 < len(drawn) == len(shapes)
         made[path] = Annotation(
-            boxes=[box for box, _, _ in kept],
-            labels=[label for _, label, _ in kept],
+            boxes=kept.boxes,
+            labels=kept.labels,
             objects=partial(polygons_to_map, shapes=drawn) if outlined else None,
         )
         most = max([most, *(label + 1 for label in labels)])

@@ -6,7 +6,7 @@ import json
 import os
 import tempfile
 import threading
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from dada.policy import Policy, names
 from dada.policy.space import SPACES
 from dada.report.contact_sheet import pictures_for
 from dada.report.gallery import as_data, in_words
-from dada.report.samples import read_samples
+from dada.report.samples import Sample, read_samples
 from dada.runlog import versions
 from dada.safe_text import printable, shell_word
 
@@ -31,14 +31,6 @@ MOST_SUBPOLICIES, MOST_STEPS = 1_000, 8
 LARGEST_SEED = 2**32
 
 
-@dataclass(frozen=True)
-class Kept:
-    """A picture, and what it is called."""
-
-    image: Image.Image
-    name: str
-
-
 class Session:
     """One page's worth of state. Every answer is plain JSON; mistakes are ValueErrors."""
 
@@ -48,7 +40,7 @@ class Session:
         *,
         against: str | os.PathLike[str] | None,
         data: str | None,
-        pictures: list[Kept],
+        pictures: list[Sample],
         out: Path,
     ) -> None:
         self.data, self.out = data, out
@@ -104,7 +96,7 @@ class Session:
             if len(self.pictures) >= MOST_PICTURES:
                 del self.pictures[dropped[0] if dropped else min(self.pictures)]
             key, self._next = self._next, self._next + 1
-            self.pictures[key] = Kept(image, "dropped")
+            self.pictures[key] = Sample(image=image, label="dropped")
         return self._entry(key)
 
     def draw(self, asked: dict[str, Any]) -> dict[str, Any]:
@@ -139,23 +131,23 @@ class Session:
         kept = self.pictures[key]
         return {
             "id": key,
-            "name": printable(kept.name),
+            "name": printable(kept.label),
             "thumbnail": as_data(kept.image, THUMBNAIL_SIDE),
         }
 
-    def _picture(self, key: Any) -> Kept:
+    def _picture(self, key: Any) -> Sample:
         if not isinstance(key, int) or key not in self.pictures:
             raise ValueError("this picture is no longer kept; drop it again")
         return self.pictures[key]
 
 
-def pictures_of(policy: str | os.PathLike[str], data: str | None) -> list[Kept]:
+def pictures_of(policy: str | os.PathLike[str], data: str | None) -> list[Sample]:
     """Pictures to begin with: of the data, else those that the run kept, else of the digits."""
     if data is None and Path(policy).is_dir() and (kept := read_samples(Path(policy))):
-        return [Kept(sample.image, sample.label) for sample in kept[:PICTURES]]
+        return kept[:PICTURES]
     where = Path(data or "digits").name
     pictures = pictures_for(data, PICTURES)
-    return [Kept(sample.image, f"{where}, {i}") for i, sample in enumerate(pictures, 1)]
+    return [replace(sample, label=f"{where}, {i}") for i, sample in enumerate(pictures, 1)]
 
 
 def _one_draw(policy: Policy, image: Image.Image, seed: int) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from dada.hub.card import PICTURE, write_card
 from dada.policy import Policy
 from dada.report.contact_sheet import contact_sheet, pictures_for
 from dada.runlog import POLICY
-from dada.safe_text import LONGEST_MESSAGE, printable, quoted
+from dada.safe_text import LONGEST_MESSAGE, first_line, printable, quoted
 
 PREFIX = "hf:"
 REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+", re.ASCII)
@@ -118,6 +118,5 @@ def _reason(error: Exception) -> str:
     status = getattr(getattr(error, "response", None), "status_code", None)
     if status in (401, 403):
         return "this needs a login that may write there: hf auth login"
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    said = lines[0] if lines else type(error).__name__
-    return f"the hub did not answer as expected ({printable(said, LONGEST_MESSAGE)})"
+    said = printable(first_line(error), LONGEST_MESSAGE)
+    return f"the hub did not answer as expected ({said})"

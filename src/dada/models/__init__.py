@@ -18,7 +18,7 @@ from dada.models.external import (
     from_timm,
     from_torchvision,
 )
-from dada.models.fitting import fit_weights, head_of, set_training
+from dada.models.fitting import evaluating, fit_weights, head_of, set_training
 from dada.models.noise import without_noise
 from dada.models.pyramid import BoxNetwork, PixelNetwork
 from dada.models.pyramidnet import PyramidNet
@@ -41,6 +41,7 @@ __all__ = [
     "check_logits",
     "default_model",
     "default_network",
+    "evaluating",
     "fit_weights",
     "head_of",
     "is_factory",

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from dada.models.fitting import evaluating
 from dada.names import did_you_mean
 
 
@@ -191,11 +192,8 @@ def check_detections(model: nn.Module, images_BCHW: Tensor, name: str | None = N
 
 
 def _output(model: nn.Module, images_BCHW: Tensor, name: str) -> Any:
-    """The pass is made in evaluation mode and without gradients, and leaves the model as it was."""
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
     try:
-        with torch.no_grad():
+        with evaluating(model):
             return model(images_BCHW)
     except Exception as problem:
         shape = tuple(images_BCHW.shape[1:])
@@ -203,9 +201,6 @@ def _output(model: nn.Module, images_BCHW: Tensor, name: str) -> Any:
             f"model {name!r}: it fails on images of shape (C, H, W) = {shape} "
             f"({type(problem).__name__}: {str(problem).splitlines()[0] if str(problem) else ''})"
         ) from problem
-    finally:
-        for module, training in modes:
-            module.training = training
 
 
 def _checked(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
@@ -67,6 +68,19 @@ def _freeze(model: nn.Module, what: str, head: str | None) -> None:
             raise ValueError("`freeze='backbone'`: no head is found in this network to train")
         for name, weight in model.named_parameters():
             weight.requires_grad_(name.startswith(f"{head}."))
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode and no gradients; afterwards every layer is in the mode it was in."""
+    modes = [(layer, layer.training) for layer in model.modules()]
+    model.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        for layer, training in modes:
+            layer.training = training
 
 
 def set_training(model: nn.Module) -> None:

@@ -27,10 +27,13 @@ def short(value: float) -> str:
     return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
+def _dot(x: float, y: float) -> Html:
+    return fill('<circle class="dot" cx="$x" cy="$y" r="3"/>', x=f"{x:.1f}", y=f"{y:.1f}")
+
+
 def _polyline(points: Sequence[Point], css: str) -> Html:
     if len(points) == 1:
-        x, y = points[0]
-        return fill('<circle class="dot" cx="$x" cy="$y" r="3"/>', x=f"{x:.1f}", y=f"{y:.1f}")
+        return _dot(*points[0])
     path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
     return fill('<polyline class="$css" points="$path"/>', css=css, path=path)
 
@@ -93,8 +96,7 @@ def line_chart(
     for tick in sorted({tick for tick in ticks(first, last, 5) if tick == int(tick)} | {first}):
         parts.append(_text(place(tick, low)[0], height - 5, f"{tick:.0f}", "middle"))
     parts.append(_polyline([place(x, y) for x, y in points], "curve"))
-    x, y = place(*points[-1])
-    parts.append(fill('<circle class="dot" cx="$x" cy="$y" r="3"/>', x=f"{x:.1f}", y=f"{y:.1f}"))
+    parts.append(_dot(*place(*points[-1])))
     spoken = f"{label}: from {said(ys[0])} in epoch {first:.0f} to {said(ys[-1])} in {last:.0f}"
     return _svg(width, height, spoken, *parts)
 

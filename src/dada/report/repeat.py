@@ -135,8 +135,7 @@ def search_command(
         else:
             listed = isinstance(value, tuple)
             words += [flag, shell_word(",".join(map(str, value)) if listed else value)]
-    for name, value in asked_of(config).items():
-        words += [ASKED[name]] if value is True else [ASKED[name], shell_word(value)]
+    words += _option_words(asked_of(config))
     for name, usual in (("seed", 0), ("device", "auto")):
         words += [f"--{name}", shell_word(config.get(name, usual))]
     words += ["--out", shell_word(out), *(["--resume"] if resume else [])]
@@ -155,15 +154,20 @@ def compare_commands(config: Mapping[str, Any], run: Path | str) -> list[str]:
     sides = asked.get("image_size")
     if isinstance(sides, list):  # the option takes one number
         asked["image_size"] = min(sides)
-    for name in ("image_size", "pretrained", "weights", "freeze"):
-        if name in asked:
-            value = asked[name]
-            words += [ASKED[name]] if value is True else [ASKED[name], shell_word(value)]
+    shared = ("image_size", "pretrained", "weights", "freeze")
+    words += _option_words({name: asked[name] for name in shared if name in asked})
     words += _base_words(changed_settings(config).get("base"))
     return [
         " ".join([*words, "--out", compared]),
         f"dada report {shell_word(run)} --comparison {compared}",
     ]
+
+
+def _option_words(asked: Mapping[str, Any]) -> list[str]:
+    words = []
+    for name, value in asked.items():
+        words += [ASKED[name]] if value is True else [ASKED[name], shell_word(value)]
+    return words
 
 
 def _base_words(base: str | Base | None) -> list[str]:

@@ -44,7 +44,7 @@ from dada.runlog.files import (
     write_weights,
 )
 from dada.runlog.lock import LOCK, DirectoryLock, check_unlocked
-from dada.runlog.toml import read_toml, to_toml
+from dada.runlog.toml import flat, read_toml, to_toml
 from dada.safe_files import open_to_append, read_bytes
 from dada.safe_text import one_line_errors, printable, quoted
 
@@ -351,17 +351,6 @@ def _read_log(file: Path) -> bytes:
 
 def _digest(settings: Mapping[str, Any]) -> str:
     return hashlib.sha256(repr(sorted(flat(settings).items())).encode()).hexdigest()
-
-
-def flat(table: Mapping[str, Any], between: str = ".", prefix: str = "") -> dict[str, Any]:
-    """{"a": {"b": 1}} -> {"a.b": 1}, so that a difference can be named."""
-    found: dict[str, Any] = {}
-    for key, value in table.items():
-        if isinstance(value, Mapping):
-            found |= flat(value, between, f"{prefix}{key}{between}")
-        else:
-            found[f"{prefix}{key}"] = value
-    return found
 
 
 def _plain(value: Any) -> Any:

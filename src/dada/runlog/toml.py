@@ -24,6 +24,17 @@ def read_toml(file: Path) -> dict[str, Any]:
         raise ValueError(f"{file} is not readable as TOML: {printable(error)}") from None
 
 
+def flat(table: Mapping[str, Any], between: str = ".", prefix: str = "") -> dict[str, Any]:
+    """{"a": {"b": 1}} -> {"a.b": 1}, so that a difference can be named."""
+    found: dict[str, Any] = {}
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            found |= flat(value, between, f"{prefix}{key}{between}")
+        else:
+            found[f"{prefix}{key}"] = value
+    return found
+
+
 def to_toml(settings: Mapping[str, Any]) -> str:
     """TOML text of nested dicts of str, path, bool, int, float and lists; None is left out."""
     return "\n".join(_toml_table(settings, prefix="")).lstrip("\n") + "\n"

@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from dada.runlog import versions
+from dada.safe_text import first_line
 
 GOOD, NOTE, BAD = "ok", "-", "!!"
 STYLE = {GOOD: "green", NOTE: "dim", BAD: "bold red"}
@@ -176,10 +177,8 @@ def _triton() -> Finding:
     try:
         same = torch.equal(invert(images_BCHW.cuda()).cpu(), 255 - images_BCHW)
     except Exception as error:  # a compiler, a driver, a header that is missing: all kinds
-        line = (str(error).strip() or type(error).__name__).splitlines()[0]
-        return Finding(
-            topic="device", name="Triton", state=BAD, found=f"fails: {line}", hint=slower
-        )
+        failed = f"fails: {first_line(error)}"
+        return Finding(topic="device", name="Triton", state=BAD, found=failed, hint=slower)
     return Finding(
         topic="device",
         name="Triton",

@@ -22,7 +22,7 @@ from dada import safe_json
 from dada.comparison import METRICS
 from dada.names import did_you_mean
 from dada.runlog import flat, read_toml, write_text
-from dada.safe_text import quoted
+from dada.safe_text import first_line, quoted
 from dada.trials.runners import Trial
 
 Settings = Mapping[str, Any]
@@ -150,10 +150,9 @@ class Tracker:
             except Exception as error:
                 for sink in sinks.values():
                     sink.close()
-                line = (str(error).strip() or type(error).__name__).splitlines()[0]
                 raise ValueError(
-                    f"tracking with {name} could not start: {line}; set it up, or leave it out "
-                    "and continue with `resume=True`"
+                    f"tracking with {name} could not start: {first_line(error)}; set it up, or "
+                    "leave it out and continue with `resume=True`"
                 ) from error
         if known != before:
             write_text(state, json.dumps(known, indent=1) + "\n")

@@ -20,6 +20,7 @@ from torch.nn.modules.conv import _ConvNd
 from dada.config import TrainConfig
 from dada.data import Split
 from dada.engine import ALONE
+from dada.models import evaluating
 
 FORWARDS_OF_A_STEP = 3  # a forward pass, and a backward pass of twice that
 NORMS = (_NormBase, nn.LayerNorm, nn.GroupNorm)  # read what they normalise twice
@@ -119,16 +120,12 @@ def forward_work(model: nn.Module, shape: tuple[int, ...]) -> Work:
 
     hooks = [layer.register_forward_hook(count) for layer in model.modules() if _counts(layer)]
     where = next((weight.device for weight in model.parameters()), torch.device("cpu"))
-    modes = [(layer, layer.training) for layer in model.modules()]
-    model.eval()
     try:
-        with torch.no_grad():
+        with evaluating(model):
             model(torch.zeros(1, *shape, device=where))
     finally:
         for hook in hooks:
             hook.remove()
-        for layer, training in modes:
-            layer.training = training
     return Work(layers=tuple(layers))
 
 
