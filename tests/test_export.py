@@ -36,6 +36,7 @@ from dada.exchange.exports.physical_policy import (
     shares_of_bits,
     spread,
 )
+from dada.exchange.exports.ultralytics import decided_at_once
 from dada.ops import PAPER, WIDE, Op
 from dada.ops.pillow import CALLS
 from dada.policy import Policy, PolicyOp, SubPolicy
@@ -500,12 +501,37 @@ def test_files_for_trainers_hold_albumentations_transforms() -> None:
     for policy in (moving(), mixed(), Policy.load("none")):
         (plain,) = json.loads(export(policy, "albumentations"))["transform"]["transforms"]
         module = parity.load_module(export(policy, "ultralytics"), "exported_ultralytics")
-        assert module.POLICY["transform"] == plain
         chosen, last = module.augmentations
         assert A.to_dict(chosen) == A.to_dict(A.from_dict(module.POLICY))
         assert isinstance(last, A.Affine) and last.p == 0
         config = parity.load_module(export(policy, "rfdetr"), "exported_rfdetr").aug_config
         assert config == ({} if not policy.subpolicies else named(plain))
+
+
+def test_whether_steps_fire_is_part_of_ultralytics_choice() -> None:
+    """It gives all transforms one seed: had each a draw of its own, all would fire, or none."""
+    A = pytest.importorskip("albumentations")
+    physical = in_physical_units(mixed(), "ultralytics")
+    decided = decided_at_once(physical)
+    shares = {
+        tuple(step.op for step in steps): weight
+        for weight, steps in zip(decided.weights, decided.subpolicies, strict=True)
+    }
+    assert shares == {
+        ("Invert", "Solarize"): pytest.approx(0.5 * 0.3),
+        ("Solarize",): pytest.approx(0.5 * 0.7),
+        ("Brightness",): pytest.approx(0.3 * 0.6),
+        (): pytest.approx(0.3 * 0.4 + 0.2),
+    }
+    half = Policy.from_rows([[("Invert", 0.5)], [("Solarize", 0.5, 0.0)]], "paper")
+    module = parity.load_module(export(half, "ultralytics"), "exported_ultralytics")
+    compose = A.Compose(module.augmentations)
+    image, changed = picture(), []
+    for seed in range(8):
+        compose.set_random_seed(seed)
+        done = [compose(image=image)["image"] for _ in range(25)]
+        changed += [not np.array_equal(one, image) for one in done]
+    assert 0.4 < np.mean(changed) < 0.6
 
 
 def named(node: dict[str, Any]) -> dict[str, Any]:
