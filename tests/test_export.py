@@ -16,6 +16,7 @@ import subprocess
 import sys
 import warnings
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -35,6 +36,7 @@ from dada.exchange.exports.physical_policy import (
     shares_of_bits,
     spread,
 )
+from dada.exchange.exports.ultralytics import decided_at_once
 from dada.ops import PAPER, WIDE, Op
 from dada.ops.pillow import CALLS
 from dada.policy import Policy, PolicyOp, SubPolicy
@@ -95,8 +97,8 @@ def picture(side: int = 16) -> np.ndarray:
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_every_operation_is_as_near_to_pillow_as_documented(target):
-    documented = json.loads(parity.RESULTS.read_text())["targets"][target]["rows"]
     need(target)
+    documented = json.loads(parity.RESULTS.read_text())["targets"][target]["rows"]
     images = parity.pictures()["square"][::2]
     for op, values in parity.values_of().items():
         if documented[op]["square"] == "refused":
@@ -435,7 +437,7 @@ def test_the_documentation_runs_as_written(target, tmp_path, monkeypatch):
     export_file(mixed(), target, names.get(target, f"{target}_policy.py"))
     blocks = re.findall(r"```py(?:thon)?\n(.*?)```", parity.DOCS.read_text(), re.DOTALL)
     about = [block for block in blocks if f"import {target}" in block or f"from {target}" in block]
-    about = [block for block in about if "ultralytics" not in block]
+    about = [block for block in about if "ultralytics" not in block and "rfdetr" not in block]
     assert about
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
@@ -483,3 +485,100 @@ def test_boxes_go_with_the_pixels_through_albumentations() -> None:
         y, x = np.nonzero(done["image"][..., 0] > 100)
         around = [x.min(), y.min(), x.max() + 1, y.max() + 1]
         assert np.abs(np.array(done["bboxes"][0]) - around).max() <= 1
+
+
+def moving() -> Policy:
+    rows = [
+        [("Rotate", 1.0, (0.0, 1.0)), ("TranslateX", 0.5, (0.3, 0.7))],
+        [("ShearY", 1.0, (0.0, 1.0)), ("Brightness", 1.0, 0.7)],
+    ]
+    return Policy.from_rows(rows, "paper", name="moves")
+
+
+def test_files_for_trainers_hold_albumentations_transforms() -> None:
+    """Without the trainers themselves: the same tree as the export to Albumentations."""
+    A = pytest.importorskip("albumentations")
+    for policy in (moving(), mixed(), Policy.load("none")):
+        (plain,) = json.loads(export(policy, "albumentations"))["transform"]["transforms"]
+        module = parity.load_module(export(policy, "ultralytics"), "exported_ultralytics")
+        chosen, last = module.augmentations
+        assert A.to_dict(chosen) == A.to_dict(A.from_dict(module.POLICY))
+        assert isinstance(last, A.Affine) and last.p == 0
+        config = parity.load_module(export(policy, "rfdetr"), "exported_rfdetr").aug_config
+        assert config == ({} if not policy.subpolicies else named(plain))
+
+
+def test_whether_steps_fire_is_part_of_ultralytics_choice() -> None:
+    """It gives all transforms one seed: had each a draw of its own, all would fire, or none."""
+    A = pytest.importorskip("albumentations")
+    physical = in_physical_units(mixed(), "ultralytics")
+    decided = decided_at_once(physical)
+    shares = {
+        tuple(step.op for step in steps): weight
+        for weight, steps in zip(decided.weights, decided.subpolicies, strict=True)
+    }
+    assert shares == {
+        ("Invert", "Solarize"): pytest.approx(0.5 * 0.3),
+        ("Solarize",): pytest.approx(0.5 * 0.7),
+        ("Brightness",): pytest.approx(0.3 * 0.6),
+        (): pytest.approx(0.3 * 0.4 + 0.2),
+    }
+    half = Policy.from_rows([[("Invert", 0.5)], [("Solarize", 0.5, 0.0)]], "paper")
+    module = parity.load_module(export(half, "ultralytics"), "exported_ultralytics")
+    compose = A.Compose(module.augmentations)
+    image, changed = picture(), []
+    for seed in range(8):
+        compose.set_random_seed(seed)
+        done = [compose(image=image)["image"] for _ in range(25)]
+        changed += [not np.array_equal(one, image) for one in done]
+    assert 0.4 < np.mean(changed) < 0.6
+
+
+def named(node: dict[str, Any]) -> dict[str, Any]:
+    rest = {name: given for name, given in node.items() if name != "__class_fullname__"}
+    if "transforms" in rest:
+        rest["transforms"] = [named(each) for each in rest["transforms"]]
+    return {node["__class_fullname__"]: rest}
+
+
+def scene_and_error() -> tuple[np.ndarray, Callable[[np.ndarray, Any], float]]:
+    """A bright square, and by how many pixels a box misses it."""
+    image = np.zeros((64, 64, 3), np.uint8)
+    image[20:40, 24:44] = 200
+
+    def error(done: np.ndarray, box: Any) -> float:
+        y, x = np.nonzero(done[..., 0] > 60)
+        around = [x.min(), y.min(), x.max() + 1, y.max() + 1]
+        return float(np.abs(np.asarray(box) - around).max())
+
+    return image, error
+
+
+def test_boxes_go_with_the_pixels_through_ultralytics() -> None:
+    need("ultralytics")
+    from ultralytics.data.augment import Albumentations
+    from ultralytics.utils.instance import Instances
+
+    image, error = scene_and_error()
+    module = parity.load_module(export(moving(), "ultralytics"), "exported_ultralytics")
+    transform = Albumentations(transforms=module.augmentations)
+    for _ in range(60):
+        boxes = np.array([[34, 30, 20, 20]], np.float32) / 64
+        told = Instances(boxes, np.zeros((0, 1000, 2), np.float32), normalized=True)
+        done = transform({"img": image.copy(), "cls": np.array([[1]]), "instances": told})
+        done["instances"].convert_bbox("xyxy")
+        done["instances"].denormalize(64, 64)
+        assert error(done["img"], done["instances"].bboxes[0]) <= 1
+
+
+def test_boxes_go_with_the_pixels_through_rfdetr() -> None:
+    need("rfdetr")
+    from rfdetr.datasets.transforms import AlbumentationsWrapper
+
+    image, error = scene_and_error()
+    module = parity.load_module(export(moving(), "rfdetr"), "exported_rfdetr")
+    (step,) = AlbumentationsWrapper.from_config(module.aug_config, strict=True)
+    for _ in range(60):
+        target = {"boxes": torch.tensor([[24.0, 20, 44, 40]]), "labels": torch.tensor([1])}
+        done, target = step(Image.fromarray(image), target)
+        assert error(np.asarray(done), target["boxes"][0].numpy()) <= 1

@@ -22,6 +22,7 @@ from dada import tasks
 from dada.config import TrainConfig
 from dada.data import load, split_off_validation
 from dada.engine import ALONE, Precision
+from dada.models.pyramid import Features
 from dada.tasks import DetectionScores, MultilabelScores, SegmentationScores
 from dada.tasks.coco import Objects, average_precision
 from dada.tasks.detection import as_torchvision
@@ -167,6 +168,22 @@ def test_torchvisions_detectors_train_on_our_backbones(model: str) -> None:
     trained = dada.train(few, "uniform", model, device="cpu", epochs=1, batch_size=2)
     assert math.isfinite(trained.scores.loss)
     assert (trained.scores.mask_ap is not None) == (data is Scenes)
+
+
+@pytest.mark.parametrize(
+    ("name", "widths"),
+    [
+        ("resnet50", [256, 512, 1024, 2048]),  # its blocks begin with narrow layers at the old size
+        ("torchvision:resnet18", [64, 128, 256, 512]),
+        ("torchvision:mobilenet_v3_small", [16, 24, 48, 576]),  # and those with wide ones
+        ("small", [16, 32, 48, 96]),
+    ],
+)
+def test_a_backbone_gives_the_ends_of_its_stages(name: str, widths: list[int]) -> None:
+    features = Features(dada.models.build(name, 2, 3, (64, 64), seed=0), 3, (64, 64))
+    assert features.widths == widths
+    with torch.no_grad():
+        assert [each.shape[1] for each in features.eval()(torch.zeros(1, 3, 64, 64))] == widths
 
 
 def test_deeplab_trains_on_our_backbones() -> None:

@@ -23,7 +23,8 @@ from safetensors.torch import load_file
 import dada
 from dada.runlog import read_log
 
-SOURCE = Path(__file__).parents[1] / "src"
+TESTS = Path(__file__).parent
+SOURCE = TESTS.parent / "src"
 
 NETWORKS = '''
 import torch
@@ -46,6 +47,14 @@ class Plain(nn.Module):
 
 def plain(num_classes):
     return Plain(num_classes)
+
+
+def without_batchnorm(network):
+    for parent in list(network.modules()):
+        for name, layer in list(parent.named_children()):
+            if isinstance(layer, nn.BatchNorm2d):
+                setattr(parent, name, nn.Identity())
+    return network
 '''
 
 SHARED_RUNS = """
@@ -58,7 +67,9 @@ import dada
 from dada.config import LOOKAHEAD, VERIFY, Base, ShortTraining
 from dada.data import load
 from dada.engine import joined
-from torchrun_networks import Plain
+from dada import models
+from scenes import Masks, Scenes
+from torchrun_networks import Plain, without_batchnorm
 
 RANK = int(os.environ.get("RANK", "0"))
 
@@ -122,6 +133,26 @@ def verified():
     return {name: each for name, each in said.items() if "seconds" not in name}
 
 
+def place(kind, model):
+    # Plain descent: where a gradient is nearly 0, AdamW makes a whole step of its last bit.
+    settings = {"epochs": 3, "batch_size": 8, "optimizer": "sgd", "lr": 0.02, "device": "cpu"}
+    network = without_batchnorm(models.build(model, 3 if kind is Masks else 2, 3, (24, 24), seed=0))
+    trained = dada.train(kind(20, 0, side=24), "uniform", network, base=BASE, seed=1, **settings)
+    scores = trained.scores
+    return {
+        "weights": {name: t.clone() for name, t in trained.model.state_dict().items()},
+        "losses": [entry["loss"] for entry in trained.history],
+        "score": (scores.loss, scores.mean_iou if kind is Masks else scores.ap50),
+    }
+
+
+def ahead_of_masks():
+    few = ShortTraining(steps=4, least_epochs=2, most_images=100, steps_per_epoch=1)
+    settings = replace(LOOKAHEAD["cpu"], seconds=9.0, training=few, most_runs=2)
+    found = dada.search(Masks(16, 0, side=24), device="cpu", seed=1, lookahead=settings)
+    return found.policy.provenance["lookahead"]["score"]
+
+
 def unequal_start():
     torch.manual_seed(RANK)  # a script that forgot to seed: every process has its own weights
     return weights(train(Plain(10), epochs=1))
@@ -169,6 +200,9 @@ RUNS = {
     "paper": lambda: search("paper"),
     "ahead": ahead,
     "verified": verified,
+    "segmentation": lambda: place(Masks, "unet"),
+    "detection": lambda: place(Scenes, "detector"),
+    "ahead of masks": ahead_of_masks,
     "views": lambda: search("paper", estimator="gumbel", views=2, epochs=1, draws="batch"),
     "refused": refused,
     "spread": spread,
@@ -192,7 +226,7 @@ def torchrun(folder: Path, *arguments: str, **options: Any) -> subprocess.Popen[
         cwd=folder,
         env={
             **os.environ,
-            "PYTHONPATH": os.pathsep.join([str(SOURCE), str(folder)]),
+            "PYTHONPATH": os.pathsep.join([str(SOURCE), str(TESTS), str(folder)]),
             "OMP_NUM_THREADS": "1",
         },
         stdout=subprocess.PIPE,
@@ -218,7 +252,8 @@ def shared(tmp_path_factory) -> tuple[dict[str, Any], dict[str, Any], dict[str, 
             patch.chdir(tmp_path_factory.mktemp("alone"))
             runs = importlib.import_module("shared_runs").RUNS
             training = ("plain", "clipped", "batchnorm")
-            compared = (*training, "dada", "paper", "ahead", "verified", "views", "spread")
+            places = "segmentation", "detection", "ahead of masks"
+            compared = (*training, *places, "dada", "paper", "ahead", "verified", "views", "spread")
             alone = {name: runs[name]() for name in compared}
         _, err = process.communicate(timeout=120)
     for name in ("shared_runs", "torchrun_networks"):
@@ -246,6 +281,24 @@ def test_two_processes_train_to_the_weights_of_one(shared, name):
     assert first["losses"] == second["losses"]
     assert first["accuracy"] == second["accuracy"] == alone["accuracy"]
     assert first["images"] == alone["images"] == 32, "each image is judged once"
+
+
+@pytest.mark.parametrize("name", ["segmentation", "detection"])
+def test_two_processes_train_another_task_to_the_weights_of_one(shared, name):
+    """Masks, and boxes with masks of objects: they move with crop, flip and policy."""
+    first, second, alone = (results[name] for results in shared[:3])
+    assert furthest(first["weights"], second["weights"]) == 0
+    apart = furthest(first["weights"], alone["weights"])
+    print(f"{name}, without BatchNorm: {apart:.1e}")
+    assert apart < 1e-5
+    assert first["losses"] == pytest.approx(alone["losses"], rel=1e-4)
+    assert first["losses"] == second["losses"] and first["score"] == second["score"]
+    assert first["score"] == pytest.approx(alone["score"], abs=0.01)
+
+
+def test_looking_ahead_of_another_task_is_that_of_one_process(shared):
+    first, second, alone = (results["ahead of masks"] for results in shared[:3])
+    assert first == second == alone
 
 
 def test_with_batchnorm_they_are_near(shared):

@@ -118,6 +118,7 @@ def main() -> None:
     args = parser.parse_args()
     device = resolve_device(args.device)
     rows = moving(args.count or (512 if device.type == "cuda" else 32), device)
+    print_table(rows, ["what", "images", "ms", "times"])
     for model in filter(None, args.models.split(",")):
         rows += steps(model, args.batch, device)
     print_table(rows, ["what", "images", "ms", "times"])

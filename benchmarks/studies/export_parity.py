@@ -1,6 +1,6 @@
 """How near every exported operation is to Pillow, in the real libraries.
 
-python benchmarks/studies/export_parity.py [--check]
+python benchmarks/studies/export_parity.py [--check] [--only TARGET ...]
 
 Measures the targets whose library is installed, keeps the earlier rows of the others, and writes
 benchmarks/results/export_parity.json and the tables of docs/export.md. `--check` only compares the
@@ -39,6 +39,8 @@ PACKAGES = {
     "kornia": "kornia",
     "dali": "nvidia-dali-cuda120",
     "mmpretrain": "mmpretrain",
+    "ultralytics": "ultralytics",
+    "rfdetr": "rfdetr",
 }
 VALUES = (0.0, 0.13, 0.31, 0.69, 0.87, 1.0)  # of an operation's range
 GEOMETRIC = ("Shear", "Translate", "Rotate")
@@ -139,6 +141,40 @@ def mmpretrain_runner(text: str) -> Runner:
     return run
 
 
+def ultralytics_runner(text: str) -> Runner:
+    """By its own class, which is given BGR."""
+    from ultralytics.data.augment import Albumentations
+    from ultralytics.utils.instance import Instances
+
+    transform = Albumentations(transforms=load_module(text, "exported_ultralytics").augmentations)
+
+    def one(image: np.ndarray) -> np.ndarray:
+        boxes = Instances(np.zeros((0, 4), np.float32), np.zeros((0, 1000, 2), np.float32))
+        backwards = np.ascontiguousarray(image[..., ::-1])
+        done = transform({"img": backwards, "cls": np.zeros((0, 1)), "instances": boxes})
+        return done["img"][..., ::-1]
+
+    return lambda images: [one(image) for image in images]
+
+
+def rfdetr_runner(text: str) -> Runner:
+    from rfdetr.datasets.transforms import AlbumentationsWrapper
+
+    config = load_module(text, "exported_rfdetr").aug_config
+    steps = AlbumentationsWrapper.from_config(config, strict=True) if config else []
+
+    def one(image: np.ndarray) -> np.ndarray:
+        done, target = Image.fromarray(image), {"boxes": torch.zeros(0, 4), "labels": _NO_LABELS}
+        for step in steps:
+            done, target = step(done, target)
+        return np.asarray(done)
+
+    return lambda images: [one(image) for image in images]
+
+
+_NO_LABELS = torch.zeros(0, dtype=torch.int64)
+
+
 RUNNERS: dict[str, Callable[[str], Runner]] = {
     "torchvision": torchvision_runner,
     "timm": timm_runner,
@@ -146,6 +182,8 @@ RUNNERS: dict[str, Callable[[str], Runner]] = {
     "kornia": kornia_runner,
     "dali": dali_runner,
     "mmpretrain": mmpretrain_runner,
+    "ultralytics": ultralytics_runner,
+    "rfdetr": rfdetr_runner,
 }
 
 
@@ -251,11 +289,13 @@ def tables() -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--check", action="store_true", help="fail when docs/export.md is stale")
+    parser.add_argument("--only", choices=PACKAGES, nargs="*", default=list(PACKAGES))
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     if not arguments.check:
         content = json.loads(RESULTS.read_text()) if RESULTS.exists() else {"targets": {}}
-        for target, package in PACKAGES.items():
+        for target in arguments.only:
+            package = PACKAGES[target]
             try:
                 version = metadata.version(package)
             except metadata.PackageNotFoundError:

@@ -12,7 +12,16 @@ from collections.abc import Iterable
 from importlib import resources
 from typing import Any
 
-EXPORT_TARGETS = ("torchvision", "timm", "albumentations", "kornia", "dali", "mmpretrain")
+EXPORT_TARGETS = (
+    "torchvision",
+    "timm",
+    "albumentations",
+    "kornia",
+    "dali",
+    "mmpretrain",
+    "ultralytics",
+    "rfdetr",
+)
 IMPORT_SOURCES = ("torchvision", "timm", "albumentations")
 LISTS = ("policies", "models", "ops", "spaces", "recipes")  # what `dada list` knows
 

@@ -5,7 +5,7 @@ Letters: B images, C classes, H height, W width.
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from typing import Any
 
 import torch
@@ -29,7 +29,7 @@ class Features(nn.Module):
     def __init__(self, net: nn.Module, channels: int, image_size: tuple[int, int]) -> None:
         super().__init__()
         self.net = net
-        seen: list[tuple[str, tuple[int, ...]]] = []
+        seen: list[Seen] = []
 
         def see(name: str) -> Any:
             def hook(layer: nn.Module, given: Any, made: Any) -> None:
@@ -47,8 +47,7 @@ class Features(nn.Module):
         net.train()
         for hook in hooks:
             hook.remove()
-        last = {shape[1]: (name, shape) for name, shape in seen}  # by height: the last one counts
-        levels = sorted(last.values(), key=lambda level: -level[1][1])[-MOST_LEVELS:]
+        levels = _last_of_each_height(net, seen)[-MOST_LEVELS:]
         if not levels:
             raise ValueError(
                 f"model {type(net).__name__!r} has no maps of features, so it cannot be a backbone"
@@ -72,6 +71,32 @@ class Features(nn.Module):
             for hook in hooks:
                 hook.remove()
         return [made[place] for place in self.places]
+
+
+Seen = tuple[str, tuple[int, ...]]  # a layer's name, and C H W of the map that it gave
+
+
+def _last_of_each_height(net: nn.Module, seen: list[Seen]) -> list[Seen]:
+    """The highest first. A layer that is called twice has no one output.
+
+    Where there are others, none from inside a block that goes on to make maps smaller: ResNet-50's
+    begin with layers that do not, and narrow ones. A row of layers is no block.
+    """
+    calls, height_of = Counter(name for name, _ in seen), {name: s[1] for name, s in seen}
+
+    def is_inside(name: str, height: int) -> bool:
+        parts = name.split(".")
+        around = (".".join(parts[:i]) for i in range(1, len(parts)))
+        return any(
+            height_of.get(each, height) != height
+            and type(net.get_submodule(each)) is not nn.Sequential
+            for each in around
+        )
+
+    once = [(name, shape) for name, shape in seen if calls[name] == 1]
+    whole = [(name, shape) for name, shape in once if not is_inside(name, shape[1])]
+    last = {shape[1]: (name, shape) for name, shape in (*once, *whole)}
+    return sorted(last.values(), key=lambda level: -level[1][1])
 
 
 class Pyramid(nn.Module):

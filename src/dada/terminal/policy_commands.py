@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 import dada
-from dada.names import LISTS
+from dada.names import EXPORT_TARGETS, LISTS
 from dada.terminal import completion
 from dada.terminal.answers import Answer, OutputOptions, told
 from dada.terminal.app import Force, PolicyName, app
@@ -80,7 +80,7 @@ def export(
     to: Annotated[
         str,
         typer.Option(
-            help="torchvision, timm, albumentations, kornia, dali or mmpretrain.",
+            help=f"{', '.join(EXPORT_TARGETS)}.",
             autocompletion=completion.export_targets,
         ),
     ],

@@ -9,6 +9,7 @@ cutout. On a GPU the whole step is a CUDA graph; several trainings may share one
 from __future__ import annotations
 
 import copy
+import math
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -29,6 +30,7 @@ from dada.training.scores import check_network, evaluate
 from dada.training.state import TrainState
 
 TRAININGS_ON_A_CARD, SMALL_SIDE = 3, 64  # more of them gain nothing (benchmarks/speed/train.py)
+USUAL_BATCH = 128
 
 K = TypeVar("K")
 T = TypeVar("T")
@@ -202,9 +204,13 @@ class Slot:
             )
 
 
-def at_once_for(device: torch.device, image_size: tuple[int, int]) -> int:
-    """How many trainings share a device: a few small ones on a card, large ones fill it alone."""
-    on_a_card = TRAININGS_ON_A_CARD if max(image_size) <= SMALL_SIDE else 1
+def at_once_for(device: torch.device, image_size: tuple[int, int], batch: int = USUAL_BATCH) -> int:
+    """How many trainings share a device: a few small ones on a card, large ones fill it alone.
+
+    Small are images of 64 pixels, or batches of no more pixels than `USUAL_BATCH` of them.
+    """
+    few = batch < USUAL_BATCH and batch * math.prod(image_size) <= USUAL_BATCH * SMALL_SIDE**2
+    on_a_card = TRAININGS_ON_A_CARD if few or max(image_size) <= SMALL_SIDE else 1
     return on_a_card if device.type == "cuda" else 1
 
 

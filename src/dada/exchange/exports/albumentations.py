@@ -18,8 +18,8 @@ JUST_BELOW = 1e-6  # of a threshold: whole grey levels compare as they do in Pil
 
 Transform = dict[str, Any]
 
+READ = "A.from_dict(json.load(open(FILE))) or A.load(FILE). RGB, uint8."
 NOTES = [
-    "For Albumentations 2.0.8: A.from_dict(json.load(open(FILE))) or A.load(FILE). RGB, uint8.",
     "Nearest neighbour and black outside, as in Pillow; Affine truncates shifts to whole pixels.",
     "Shears turn about the same corner as Pillow's on square images; on others they are shifted.",
     f"A range of a shear, of Cutout or of a Sharpness below 1 is {POINTS} equally likely values.",
@@ -27,19 +27,29 @@ NOTES = [
     "Sharpness below 1 is a 3x3 Gaussian blur with Pillow's weight on the pixel in the middle.",
 ]
 
+# Where a trainer puts them together, and says nothing of how much of a box has to be visible.
+TARGETS_LOST = [
+    "A box stays while any of it is visible; this package drops it below a quarter.",
+    "Cutout cuts off a side of a box that it covers, and drops one that it covers whole.",
+]
+
 
 def write(policy: PhysicalPolicy) -> str:
+    content = {
+        "__version__": VERSION,
+        "about": [policy.title, f"For Albumentations {VERSION}: {READ}", *NOTES],
+        "transform": _node("Compose", 1.0, transforms=[chosen(policy)]),
+    }
+    return json.dumps(content, indent=1, allow_nan=False) + "\n"
+
+
+def chosen(policy: PhysicalPolicy) -> Transform:
+    """The whole policy as one transform: one of its sub-policies, by their weights."""
     subpolicies = [
         _node("Sequential", weight, transforms=[_step(step) for step in steps] or [_nothing()])
         for weight, steps in zip(policy.weights, policy.subpolicies, strict=True)
     ]
-    chosen = _node("OneOf", 1.0, transforms=subpolicies) if subpolicies else _nothing()
-    content = {
-        "__version__": VERSION,
-        "about": [policy.title, *NOTES],
-        "transform": _node("Compose", 1.0, transforms=[chosen]),
-    }
-    return json.dumps(content, indent=1, allow_nan=False) + "\n"
+    return _node("OneOf", 1.0, transforms=subpolicies) if subpolicies else _nothing()
 
 
 def _step(step: PhysicalOp) -> Transform:

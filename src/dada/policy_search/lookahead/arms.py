@@ -36,6 +36,11 @@ class ArmRuns:
         """The first run's images."""
         raise NotImplementedError
 
+    @property
+    def at_once(self) -> int:
+        """Runs that share the device."""
+        return at_once_for(self.device, self.read_on.image_size)
+
     def _ends(self, arms: Mapping[str, Policy], numbers: Sequence[int]) -> Iterator[NumberedEnds]:
         """Runs of these numbers, in the order in which they end."""
         raise NotImplementedError
@@ -46,8 +51,9 @@ class ArmRuns:
         """The same, whole runs by each process where there are several."""
         if self.ranks.world == 1:
             return self._ends(arms, numbers)
-        at_once = at_once_for(self.device, self.read_on.image_size)
-        spread = self.ranks.spread(numbers, lambda mine: sorted(self._ends(arms, mine)), at_once)
+        spread = self.ranks.spread(
+            numbers, lambda mine: sorted(self._ends(arms, mine)), self.at_once
+        )
         return (ends for _, ends in spread)
 
     def losses(

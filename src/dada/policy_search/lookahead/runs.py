@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from dada import tasks
 from dada.config import FROM_SCRATCH, Base, LookaheadConfig, TrainConfig
 from dada.data import Split
 from dada.models import set_training
@@ -203,12 +204,18 @@ class BranchedRuns(ArmRuns):
     def _ends(self, arms: Mapping[str, Policy], numbers: Sequence[int]) -> Iterator[NumberedEnds]:
         runs = {number: self._run(arms, number) for number in numbers}
         number_of = {run.job.seed: number for number, run in runs.items()}
-        at_once = at_once_for(self.device, self.read_on.image_size)
-        for run, scores in run_branches(list(runs.values()), at_once):
+        for run, scores in run_branches(list(runs.values()), self.at_once):
             losses = {name: getattr(each, self.reading) for name, each in scores.items()}
             even = [each.balanced_accuracy for each in scores.values() if isinstance(each, Scores)]
             accuracy = max(even) if even else None
             yield number_of[run.job.seed], losses, accuracy
+
+    @property
+    def at_once(self) -> int:
+        split, config = self.halves[0]
+        if not tasks.named(split.task).moves:
+            return super().at_once
+        return at_once_for(self.device, split.image_size, config.batch_size)
 
     @property
     def reading(self) -> str:

@@ -74,7 +74,9 @@ class Trainings:
         self.halves, self.ranks = halves, ranks
         self.settled, self.total, self.on_training = settled, total, on_training
         # On a CPU one: these are short, and a process takes seconds to start.
-        self.at_once = at_once or at_once_for(device, split.image_size)
+        batches = [config.batch_size for _, config in settled.values()]
+        few = {"batch": max(batches)} if self.setting.task.moves and batches else {}
+        self.at_once = at_once or at_once_for(device, split.image_size, **few)
         self.records = (
             None if run is None else Records(run.path / FOLDER, list(settled), self.setting.task)
         )
