@@ -215,7 +215,12 @@ def table5(args: argparse.Namespace, study: Study) -> None:
     shared = {"device": args.device}
     if "policy" not in found:
         result = dada.search(
-            args.classes, model=args.backbone, image_size=args.class_size, verify=False, **shared
+            args.classes,
+            model=args.backbone,
+            image_size=args.class_size,
+            base="none",  # as the trainings have it
+            verify=False,
+            **shared,
         )
         found["policy"] = json.dumps(json.loads(result.policy.to_json()))
         study.save()

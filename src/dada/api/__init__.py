@@ -162,6 +162,7 @@ def train(
     config = train_settings(asked, settings)
     loaded = policy if isinstance(policy, Policy) else Policy.load(policy)
     asked, whole, base = asked.load(config.base, settings, seed=seed)
+    base = asked.base_with([loaded], base, settings, whole)
     config = asked.usual(config, settings, whole)
     split, unseen = split_for_scoring(whole, seed)
     if not isinstance(policy, Policy):

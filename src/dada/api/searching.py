@@ -10,7 +10,7 @@ from typing import Any
 from torch import nn
 
 from dada import models
-from dada.api.preparation import Preparation, as_typed
+from dada.api.preparation import MAY_CHANGE, Preparation, as_typed
 from dada.api.results import Result
 from dada.api.settings import (
     check_size,
@@ -30,6 +30,7 @@ from dada.policy_search.lookahead import OnRun, with_fewer_steps
 from dada.policy_search.measuring import try_step
 from dada.policy_search.verify import OnTraining
 from dada.report import save_samples, write_report
+from dada.report.base import chosen_base
 
 OnEpoch = Callable[[dict[str, Any], int], None]
 """(what was measured, epochs in all)"""
@@ -82,6 +83,7 @@ def search_job(
             build=build,
             training=training,
             pretrained=asked.weights is not None,
+            choose_base=asked.leaves_base_open(settings, split),
             model_name=name,
             config=config,
             lookahead=ahead,
@@ -131,6 +133,8 @@ def run_search(
             on_training=on_training,
         )
         if run is not None:
+            if (chosen := chosen_base(found.policy)) is not None:
+                run.config({**facts, "chosen_base": chosen}, may_change=MAY_CHANGE)
             run.finish({"seconds": round(found.seconds, 2)})
             write_report(run.path)
     return Result(policy=found.policy, history=found.history, seconds=found.seconds, out=asked.path)

@@ -158,11 +158,17 @@ def compare_commands(config: Mapping[str, Any], run: Path | str) -> list[str]:
         if name in asked:
             value = asked[name]
             words += [ASKED[name]] if value is True else [ASKED[name], shell_word(value)]
-    words += _base_words(changed_settings(config).get("base"))
+    words += _base_words(_chosen_base(config) or changed_settings(config).get("base"))
     return [
         " ".join([*words, "--out", compared]),
         f"dada report {shell_word(run)} --comparison {compared}",
     ]
+
+
+def _chosen_base(config: Mapping[str, Any]) -> str | None:
+    """What the search chose, where nobody had said."""
+    name = config.get("chosen_base")
+    return name if name in NAMED_BASES and name != "none" else None
 
 
 def _base_words(base: str | Base | None) -> list[str]:
