@@ -448,7 +448,7 @@ def searched(split: Split, out: Any, **changes: Any) -> dada.Result:
     return dada.search(data, val, network(0), out=out, **given | changes)
 
 
-@pytest.mark.parametrize("ended", ["operations", "policies"])
+@pytest.mark.parametrize("ended", ["operations", "base", "policies"])
 def test_a_search_that_is_killed_while_it_looks_ahead_ends_as_one_that_was_not(
     split, tmp_path, ended
 ):
@@ -456,13 +456,14 @@ def test_a_search_that_is_killed_while_it_looks_ahead_ends_as_one_that_was_not(
 
     def stop(done: int, total: int) -> None:
         told.append((done, total))
-        if done == 1 + (facts["runs"] if ended == "policies" else 0):
+        before = {"operations": 0, "base": facts["runs"], "policies": total - 4}
+        if done == 1 + before[ended]:
             raise KeyboardInterrupt
 
     whole = searched(split, tmp_path / "whole")
     facts = whole.policy.provenance["lookahead"]
     assert facts["runs"] >= 2 and facts["policy_runs"] == 4
-    total = facts["runs"] + facts["policy_runs"]
+    total = facts["runs"] + whole.policy.provenance["base"]["runs"] + facts["policy_runs"]
     assert set(facts["policy_loss"]) == {shape.name for shape in SHAPES}
     assert facts["policy_loss"][facts["shape"]] <= facts["policy_loss"][BROADEST.name]
     with pytest.raises(KeyboardInterrupt):

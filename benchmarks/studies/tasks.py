@@ -231,6 +231,7 @@ def table5(args: argparse.Namespace, study: Study) -> None:
             args.classes,
             model=args.backbone,
             image_size=args.class_size,
+            base="none",  # as the trainings have it
             verify=False,
             device=args.device,
         )

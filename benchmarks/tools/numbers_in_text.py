@@ -46,6 +46,11 @@ def _no_signal() -> str:
     return str(sum(row["signal"] == "none" for row in rows))
 
 
+def _planted(counted: str) -> str:
+    found = result_of("planted-check")
+    return f"{found[counted]} of {len(found['rows'])}"
+
+
 def _off_published() -> str:
     """The largest distance of an error from the published one, in points."""
     rows = result_of("cifar10")["trainings"].values()
@@ -95,6 +100,7 @@ NUMBERS: dict[str, Callable[..., str]] = {
     "fidelity": _fidelity,
     "claims": _claims,
     "no signal": _no_signal,
+    "planted": _planted,
     "fine-tuning seconds": seconds_of_searches,
     "fine-tuning gain": gain_over,
     "off published": _off_published,

@@ -46,6 +46,7 @@ def comparison_job(
         raise ValueError("under torchrun the processes meet in the run directory: give `out`")
     # Everyone is scored on the same images, whatever the seed of the training.
     asked, whole, base = asked.load(config.base, seed=0)
+    base = asked.base_with(named.values(), base, whole)
     config = replace(asked.usual(config, whole), base=base)
     split, _ = split_for_scoring(whole, seed=0)
     check_size(config, split)

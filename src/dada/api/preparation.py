@@ -8,7 +8,7 @@ minutes.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -21,9 +21,11 @@ from dada import models, recipes, tasks
 from dada.api.tellers import LOG
 from dada.config import (
     ADAMW,
+    BASES,
     FINE_TUNING,
     FINE_TUNING_ADAMW,
     LARGEST_TUNING_BATCH,
+    NAMED_BASES,
     SEARCH_FINE_TUNING,
     SMALLEST_TUNING_BATCH,
     Base,
@@ -42,7 +44,9 @@ from dada.engine import (
     several_processes,
 )
 from dada.models.weights import FREEZE, Published, Tell, Weights, from_file, published
+from dada.policy import Policy
 from dada.recipes import Recipe
+from dada.report.base import chosen_base, is_about
 from dada.runlog import RunLog, check_run_path, opened_run
 from dada.safe_text import quoted
 from dada.training.scores import check_network
@@ -155,6 +159,24 @@ class Preparation:
             self.tell(f"network: {choice.why}")
         start = published(choice.name) if choice.pretrained else None
         return replace(self, model=choice.name, start=start), choice.image_size(size)
+
+    def leaves_base_open(self, split: Split) -> bool:
+        """Whether nobody said what to do to every image: not the user, a recipe or the paper."""
+        said = self.settings.get("base") is not None or self.base_changes or self.recipe is not None
+        known = split.name.partition(":")[0] in BASES
+        return not said and not known and split.task == "classification"
+
+    def base_with(self, policies: Iterable[Policy], base: Base, split: Split) -> Base:
+        """`base`, or what the search of one of the policies chose for these very data."""
+        if not self.leaves_base_open(split):
+            return base
+        here = (each for each in policies if is_about(each, split.name, split.num_classes))
+        chosen = {name for each in here if (name := chosen_base(each)) not in (None, "none")}
+        if len(chosen) != 1:
+            return base
+        (name,) = chosen
+        self.tell(f"base: {name}, as the search chose for these data; --base none is without")
+        return NAMED_BASES[str(name)]
 
     def model_name(self, split: Split) -> str:
         if isinstance(self.model, nn.Module):

@@ -29,6 +29,7 @@ from dada.policy_search.lookahead import OnRun, with_fewer_steps
 from dada.policy_search.measuring import try_step
 from dada.policy_search.verify import OnTraining
 from dada.report import save_samples, write_report
+from dada.report.base import chosen_base
 
 OnEpoch = Callable[[dict[str, Any], int], None]
 """(what was measured, epochs in all)"""
@@ -75,6 +76,7 @@ def search_job(
             build=models.untrained(pristine, *shape, asked.weights),
             training=replace(asked, settings={}).usual(TrainConfig(), split),
             pretrained=asked.weights is not None,
+            choose_base=asked.leaves_base_open(split),
             model_name=name,
             config=config,
             lookahead=ahead,
@@ -124,6 +126,8 @@ def run_search(
             on_training=on_training,
         )
         if run is not None:
+            if (chosen := chosen_base(found.policy)) is not None:
+                run.config({**facts, "chosen_base": chosen})
             run.finish({"seconds": round(found.seconds, 2)})
             write_report(run.path)
     return Result(policy=found.policy, history=found.history, seconds=found.seconds, out=asked.path)

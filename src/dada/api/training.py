@@ -24,6 +24,7 @@ def train_job(
     config = train_settings(asked)
     loaded = policy if isinstance(policy, Policy) else Policy.load(policy)  # before data is read
     asked, whole, base = asked.load(config.base, seed=asked.seed)
+    base = asked.base_with([loaded], base, whole)
     config = asked.usual(config, whole)
     split, unseen = split_for_scoring(whole, asked.seed)
     if not isinstance(policy, Policy):

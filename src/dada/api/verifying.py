@@ -13,7 +13,7 @@ from dada.api.preparation import SharedOptions, prepare
 from dada.api.results import Result
 from dada.api.searching import search_job
 from dada.api.settings import usual_verification
-from dada.config import real_number
+from dada.config import NAMED_BASES, real_number
 from dada.models import is_factory
 from dada.models.weights import Tell
 from dada.policy import Policy
@@ -99,6 +99,8 @@ def _job_of(
         # A run directory may be a stranger's, and this would import what it names.
         raise ValueError(f"{held.path}: its network is code of one's own; give `model` again")
     settings = {**changed_settings(config), "task": given.get("task")}
+    if config.get("chosen_base") in NAMED_BASES:
+        settings["base"] = config["chosen_base"]
     seconds = settings.pop("lookahead", None)
     size = config.get("image_size")
     options = SharedOptions(

@@ -95,6 +95,8 @@ BASES = {
 NAMED_BASES = {
     # Trainings from scratch cut down to 0.08. Milder for fine-tuning: a choice, not a measurement.
     "photo": Base(scale=0.35, flip=True),
+    "photo-mild": Base(scale=0.7, flip=True),
+    "flip": Base(flip=True),
     "cifar": Base(crop=4, flip=True),
     "none": Base(),
 }

@@ -51,6 +51,8 @@ class LookaheadConfig:
     # "calibrated_loss", which leaves out how confident a network is.
     reading: str = "loss"
     views: int = 2  # of every image, where features of a pretrained network are read
+    # Of the first round's seconds, on top: whether to mirror and cut images, where nobody said.
+    base_share: float = 0.2
     # Images and a network that stand in for larger ones (policy_search/lookahead/stand_in.py).
     stand_in_side: int  # of a square with as many pixels
     stand_in_images: int  # of each half: those on a disk have to be read first
@@ -58,6 +60,8 @@ class LookaheadConfig:
 
     def __post_init__(self) -> None:
         real_number("lookahead", self.seconds)
+        if not 0 <= self.base_share <= 1:
+            raise ValueError(f"`base_share` should lie in 0..1, got {self.base_share}")
         one_of("reading", self.reading, ("loss", "calibrated_loss"))
         if self.most_runs % 2:
             raise ValueError(f"`most_runs` should be even, got {self.most_runs}")

@@ -66,6 +66,7 @@ def find_policy(
         with named_phase(job, "looking ahead", "`lookahead` (0: none)"):
             found = look_ahead(job, measured, on_lookahead)
         policy, seconds = found.policy, seconds + found.seconds
+        job = job.with_base(found.base)
 
     # 3. Verify. Short trainings choose among this policy and those that need no search
     #    (TrivialAugment, RandAugment, none, and `uniform`: every sub-policy equally likely). The

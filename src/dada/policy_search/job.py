@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import nn
 
-from dada.config import FROM_SCRATCH, LookaheadConfig, SearchConfig, TrainConfig, VerifyConfig
+from dada.config import (
+    FROM_SCRATCH,
+    Base,
+    LookaheadConfig,
+    SearchConfig,
+    TrainConfig,
+    VerifyConfig,
+)
 from dada.data import Split
 from dada.engine import ALONE, Ranks
 from dada.policy.space import SearchSpace
@@ -27,6 +34,7 @@ class SearchJob:
     config: SearchConfig
     training: TrainConfig = FROM_SCRATCH  # of those trainings; a pretrained network's are gentler
     pretrained: bool = False
+    choose_base: bool = False  # whether to mirror and cut images is a question, as nobody said so
     lookahead: LookaheadConfig
     verify: VerifyConfig
     seed: int
@@ -34,6 +42,9 @@ class SearchJob:
     run: RunLog | None = None
     graph: bool = True  # record the steps as CUDA graphs
     ranks: Ranks = ALONE
+
+    def with_base(self, base: Base) -> SearchJob:
+        return replace(self, config=replace(self.config, base=base))
 
     @property
     def space(self) -> SearchSpace:

@@ -156,7 +156,7 @@ def compare_commands(config: Mapping[str, Any], run: Path | str) -> list[str]:
         asked["image_size"] = min(sides)
     shared = ("image_size", "pretrained", "weights", "freeze")
     words += _option_words({name: asked[name] for name in shared if name in asked})
-    words += _base_words(changed_settings(config).get("base"))
+    words += _base_words(_chosen_base(config) or changed_settings(config).get("base"))
     return [
         " ".join([*words, "--out", compared]),
         f"dada report {shell_word(run)} --comparison {compared}",
@@ -168,6 +168,12 @@ def _option_words(asked: Mapping[str, Any]) -> list[str]:
     for name, value in asked.items():
         words += [ASKED[name]] if value is True else [ASKED[name], shell_word(value)]
     return words
+
+
+def _chosen_base(config: Mapping[str, Any]) -> str | None:
+    """What the search chose, where nobody had said."""
+    name = config.get("chosen_base")
+    return name if name in NAMED_BASES and name != "none" else None
 
 
 def _base_words(base: str | Base | None) -> list[str]:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from dada.report.base import base_sentence
 from dada.report.markup import Html, code_block, fill, join
 from dada.report.measured import even_rate, own_name
 from dada.report.plots import IntervalRow, interval_plot, points
@@ -120,7 +121,7 @@ def found(run: RunDirectory) -> Html | None:
     shares = sorted(policy.op_probabilities().items(), key=lambda item: -item[1])
     excluded = set(map(str, sequence(run.search_settings.get("exclude"))))
     signal = signal_sentence(policy)
-    lines = [] if signal is None else [signal]
+    lines = [line for line in (signal, base_sentence(policy)) if line is not None]
     if even is not None and signal_word(policy) != "none":
         often = [f"{n} ({s:.0%})" for n, s in shares if s > OFTEN * even][:4]
         seldom = [n for n, s in shares[::-1] if s < SELDOM * even and n not in excluded][:4]

@@ -77,6 +77,7 @@ BEFORE = {
     "train.optimizer": "sgd",
 }
 BEFORE_ON_CPU = {"search.pixel_precision": "fp32"}
+DECIDED = ("chosen_base",)  # what a search adds to what it was asked
 
 MOST_LOG_BYTES = 2**30
 CHEAP_SECONDS = 0.03  # a checkpoint that takes no longer to write is always written
@@ -139,7 +140,7 @@ class RunLog:
             before = BEFORE | (BEFORE_ON_CPU if new.get("device") == "cpu" else {})
             for key in [*new, *(key for key in old if key not in new)]:
                 was, now = old.get(key, before.get(key)), new.get(key)
-                if repr(was) != repr(now):  # repr: nan is nan, 1 not True
+                if key not in DECIDED and repr(was) != repr(now):  # repr: nan is nan, 1 not True
                     raise ValueError(
                         f"{file} was written with {printable(key)} = {quoted(was)}, this run has "
                         f"{quoted(now)}; "

@@ -68,7 +68,7 @@ class RunOptions(OutputOptions):
     ] = None
     image_size: Annotated[int | None, _option("Side to resize images to.")] = None
     base: Annotated[
-        str | None, _option("Besides the policy: photo, cifar or none; default: by data set.")
+        str | None, _option("Besides the policy: photo, photo-mild, flip, cifar or none.")
     ] = None
     crop: Annotated[int | None, _option("Pixels of padding before a random crop.")] = None
     flip: Annotated[bool | None, _option("Mirror images at random, or not.")] = None

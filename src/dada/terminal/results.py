@@ -12,6 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from dada import Comparison, Policy, Result, Trained, tasks
+from dada.report.base import base_sentence
 from dada.report.repeat import compare_commands
 from dada.report.signal import signal_sentence
 from dada.runlog import read_toml
@@ -43,6 +44,8 @@ def print_result(result: Result, console: Console) -> None:
         _say(_looked_ahead(policy), console)
     if (signal := signal_sentence(policy)) is not None:
         _say(signal, console)
+    if (base := base_sentence(policy)) is not None:
+        _say(base, console)
     said = "Not yet compared with the free policies: dada verify or dada compare does that."
     if verification is not None:
         said = _verified(policy)
@@ -101,7 +104,7 @@ def _looked_ahead(policy: Policy) -> str:
 def result_content(result: Result) -> dict[str, Any]:
     """For programs: what a search found, and how sure it is."""
     about = result.policy.provenance
-    known = {name: about.get(name) for name in ("signal", "verification", "lookahead")}
+    known = {name: about.get(name) for name in ("signal", "base", "verification", "lookahead")}
     policy = {"policy": policy_content(result.policy)}
     return {"out": result.out, "seconds": round(result.seconds, 2), **known, **policy}
 

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from dada.config import TrainConfig
+from dada.config import Base, TrainConfig
 from dada.data import Part, Split
 from dada.engine import ALONE, Captured, Ranks, kernels_for
 from dada.policy import Policy
@@ -168,6 +168,12 @@ class Slot:
         self.state.switch_policy(policy)
         if self.state.space is not before[0] or self.state.tables is not before[1]:
             self.step = self._step()  # the recorded one has the operations, or tables, of before
+
+    def switch_base(self, base: Base) -> None:
+        """Something else is done to every image from the next step on, besides the policy."""
+        if base != self.state.config.base:
+            self.state.config = replace(self.state.config, base=base)
+            self.step = self._step()
 
     def epoch(self, rates_T: Tensor, steps_of_all: int) -> Turns[float]:
         """All images once, at these learning rates; returns the mean loss.

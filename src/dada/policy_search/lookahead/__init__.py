@@ -7,6 +7,7 @@
     shapes.py    from scores to policies, in several shapes
     signal.py    how sure that is
     stand_in.py  small images and a small network, where the user's own would take too long
+    base_choice.py  between the rounds: whether to mirror and cut every image, if nobody said
 
 An arm is one of several policies under which the end of a training is repeated. In the first round
 every arm is one operation alone. How much lower its validation loss is than that
@@ -27,10 +28,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from dada.config import Base
 from dada.policy import Policy
 from dada.policy.space import SearchSpace
 from dada.policy_search.free_policies import free_policies, usual_policy
 from dada.policy_search.job import SearchJob
+from dada.policy_search.lookahead.base_choice import BaseQuestion
 from dada.policy_search.lookahead.features import FeatureRuns
 from dada.policy_search.lookahead.runs import BranchedRuns
 from dada.policy_search.lookahead.scoring import choose_policy, score_operations
@@ -59,18 +62,18 @@ OnRun = Callable[[int, int], None]
 @dataclass(frozen=True, kw_only=True)
 class LookedAhead:
     policy: Policy  # its provenance["lookahead"] is None where there was no time for it
+    base: Base  # what every image gets besides the policy: as it was said, or as it was chosen
     seconds: float  # of this session
 
 
 def look_ahead(job: SearchJob, measured: Measured, on_run: OnRun | None = None) -> LookedAhead:
     """The policy of a search after looking ahead."""
     started = time.perf_counter()
-    return LookedAhead(
-        policy=_look_ahead(job, measured, on_run), seconds=time.perf_counter() - started
-    )
+    policy, base = _look_ahead(job, measured, on_run)
+    return LookedAhead(policy=policy, base=base, seconds=time.perf_counter() - started)
 
 
-def _look_ahead(job: SearchJob, measured: Measured, on_run: OnRun | None) -> Policy:
+def _look_ahead(job: SearchJob, measured: Measured, on_run: OnRun | None) -> tuple[Policy, Base]:
     settings, arms = job.lookahead, single_operations(measured.space)
     own, features = BranchedRuns.of(job), FeatureRuns.of(job)
     runs: BranchedRuns | FeatureRuns = features or own
@@ -84,7 +87,7 @@ def _look_ahead(job: SearchJob, measured: Measured, on_run: OnRun | None) -> Pol
         first = runs.affordable(len(arms), settings.seconds)
     if not first:
         unknown = {**measured.policy.provenance, "signal": None}
-        return _with_facts(replace(measured.policy, provenance=unknown), None)
+        return _with_facts(replace(measured.policy, provenance=unknown), None), job.config.base
     shapes, free = _candidates(job, measured)
     whole = features or own
     left = 0.0 if "stand_in" in facts else (1 - settings.first_round) * settings.seconds
@@ -93,16 +96,30 @@ def _look_ahead(job: SearchJob, measured: Measured, on_run: OnRun | None) -> Pol
     # A run of twice the length beside each costs two more of them.
     second = min(whole.affordable((3 if doublings else 1) * count, left), settings.most_policy_runs)
     both = 2 if doublings else 1
+    question = BaseQuestion(runs=runs)
+    if job.choose_base:
+        share = settings.base_share * first * runs.run_seconds(len(arms))
+        question = BaseQuestion.of(runs, share, small="stand_in" in facts)
+    before = first + question.count  # the second round
 
     def ended(done: int) -> None:
         if on_run is not None:
-            on_run(done, first + both * second)
+            on_run(done, before + both * second)
 
     # 1. Every operation alone.
     losses = runs.losses(arms, first, file=OPERATIONS, on_run=ended)
     score = score_operations(losses, measured)
     found = {shape.name: policy for shape, policy in policies_of(measured, score, shapes).items()}
     policy = found[usual_of(shapes).name]
+    chosen_base = None
+    if question.count:
+        chosen_base = question.answer(
+            usual_policy(job.space, job.pretrained),
+            losses,
+            first=2 * settings.most_runs,  # seeds that no round has
+            on_run=lambda done: ended(first + done),
+        )
+        own, whole = own.with_base(chosen_base.base), whole.with_base(chosen_base.base)
     # 2. Whole policies, with seeds of their own: what chance did for an operation in training does
     #    not come again.
     chosen: dict[str, Any] = {"shape": usual_of(shapes).name}
@@ -113,7 +130,7 @@ def _look_ahead(job: SearchJob, measured: Measured, on_run: OnRun | None) -> Pol
             second,
             file=POLICIES,
             first=settings.most_runs,
-            on_run=lambda done: ended(first + done),
+            on_run=lambda done: ended(before + done),
         )
         if doublings:
             longer = own.lengthened(2).losses(
@@ -121,7 +138,7 @@ def _look_ahead(job: SearchJob, measured: Measured, on_run: OnRun | None) -> Pol
                 second,
                 file=LONGER,
                 first=settings.most_runs,
-                on_run=lambda done: ended(first + second + done),
+                on_run=lambda done: ended(before + second + done),
             )
             ends, facts = ends.followed(longer, doublings), {**facts, "doublings": doublings}
         name, seen = choose_policy(named, ends)
@@ -132,9 +149,11 @@ def _look_ahead(job: SearchJob, measured: Measured, on_run: OnRun | None) -> Pol
     if signal.word == "none":
         policy = usual_policy(job.space, job.pretrained)
         provenance["name"] = f"{policy.provenance['name']}, as no signal was seen"
-    return _with_facts(
-        replace(policy, provenance=provenance), {**facts, "runs": first, "score": score, **chosen}
-    )
+    if job.choose_base:
+        provenance["base"] = None if chosen_base is None else chosen_base.facts()
+    seen_ahead = {**facts, "runs": first, "score": score, **chosen}
+    policy = _with_facts(replace(policy, provenance=provenance), seen_ahead)
+    return policy, job.config.base if chosen_base is None else chosen_base.base
 
 
 def _doublings(job: SearchJob, own: BranchedRuns) -> float:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from typing import Self
 
 import torch
 
 from dada import safe_json
+from dada.config import Base, LookaheadConfig
 from dada.data import Split
 from dada.engine import ALONE, Ranks
 from dada.policy import Policy
@@ -27,7 +29,9 @@ task has none"""
 class ArmRuns:
     """With `run`, what has ended is written to its directory, and the same call continues there."""
 
+    settings: LookaheadConfig
     device: torch.device
+    bases: Mapping[str, Base] = field(default_factory=dict)  # of arms that have one of their own
     run: RunLog | None = None
     ranks: Ranks = ALONE
 
@@ -40,6 +44,22 @@ class ArmRuns:
     def at_once(self) -> int:
         """Runs that share the device."""
         return at_once_for(self.device, self.read_on.image_size)
+
+    def run_seconds(self, arms: int) -> float:
+        """Of a run of so many arms: estimated from counts, so that no clock has a say."""
+        raise NotImplementedError
+
+    def affordable(self, arms: int, seconds: float) -> int:
+        """How many runs of so many arms."""
+        return pairs_within(seconds, self.run_seconds(arms), self.settings.most_runs)
+
+    def with_base(self, base: Base) -> Self:
+        """The same, where every image gets that besides a policy."""
+        raise NotImplementedError
+
+    def with_bases(self, bases: Mapping[str, Base]) -> Self:
+        """The same, with a base of its own for every arm."""
+        return replace(self, bases=bases)
 
     def _ends(self, arms: Mapping[str, Policy], numbers: Sequence[int]) -> Iterator[NumberedEnds]:
         """Runs of these numbers, in the order in which they end."""

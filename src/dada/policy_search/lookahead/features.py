@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dada.config import Base, LookaheadConfig
+from dada.config import Base
 from dada.data import Part, Split, batches
 from dada.engine import Precision, channels_last, generator_on
 from dada.models import head_of
@@ -25,7 +25,7 @@ from dada.policy import Policy
 from dada.policy.augment import Normalise, PolicyTables
 from dada.policy.space import SPACES
 from dada.policy_search.job import SearchJob
-from dada.policy_search.lookahead.arms import ArmRuns, NumberedEnds, pairs_within
+from dada.policy_search.lookahead.arms import ArmRuns, NumberedEnds
 from dada.training.base import before_policy
 from dada.training.scores import scores_of_logits
 from dada.trials.cost import SPEEDS, forward_work
@@ -44,9 +44,7 @@ class FeatureRuns(ArmRuns):
     halves: tuple[Split, Split]  # (train, val), and swapped where chance divided them
     build: Callable[[int], nn.Module]
     base: Base
-    settings: LookaheadConfig
     seed: int
-    device: torch.device
 
     @classmethod
     def of(cls, job: SearchJob) -> FeatureRuns | None:
@@ -76,15 +74,16 @@ class FeatureRuns(ArmRuns):
         """The first run's images."""
         return self.halves[0]
 
-    def affordable(self, arms: int, seconds: float) -> int:
-        """How many runs of so many arms: estimated from counts, so that no clock has a say."""
+    def with_base(self, base: Base) -> FeatureRuns:
+        return replace(self, base=base)
+
+    def run_seconds(self, arms: int) -> float:
         split, speed = self.halves[0], SPEEDS[self.device.type]
         assert split.val is not None
         work = forward_work(self.build(0), (split.channels, *split.image_size))
         views = len(split.val) + arms * self.settings.views * len(split.train)
         batch = BATCHES[self.device.type]
-        each = views / batch * speed.forward(work, batch) + arms * speed.head
-        return pairs_within(seconds, each, self.settings.most_runs)
+        return views / batch * speed.forward(work, batch) + arms * speed.head
 
     def _ends(self, arms: Mapping[str, Policy], numbers: Sequence[int]) -> Iterator[NumberedEnds]:
         network = Features(self.build(self.seed), self.halves[0], self.device)
@@ -99,7 +98,8 @@ class FeatureRuns(ArmRuns):
                 # All arms draw the same numbers, so that what differs between them is the arm.
                 seed = seed_of(self.seed, "features", number)
                 noise = generator_on(self.device, seed)
-                views = [network(train, self.base, arm, noise) for _ in range(self.settings.views)]
+                base, count = self.bases.get(name, self.base), self.settings.views
+                views = [network(train, base, arm, noise) for _ in range(count)]
                 train_NF, train_N = (torch.cat(each) for each in zip(*views, strict=True))
                 head = fit_head(train_NF, train_N, split.num_classes)
                 scores = scores_of_logits(head(val_NF), val_N, split.num_classes)

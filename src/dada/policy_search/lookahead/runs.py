@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -26,7 +26,7 @@ from dada.models import set_training
 from dada.policy import Policy, baselines
 from dada.policy.space import SearchSpace
 from dada.policy_search.job import SearchJob
-from dada.policy_search.lookahead.arms import ArmRuns, NumberedEnds, pairs_within
+from dada.policy_search.lookahead.arms import ArmRuns, NumberedEnds
 from dada.policy_search.lookahead.stand_in import StandIn
 from dada.tasks import Scores, TaskScores
 from dada.training.epochs import DivergedError, Turns
@@ -42,6 +42,7 @@ class BranchedRun:
     job: Job
     arms: Mapping[str, Policy]
     repeated: float  # of the training
+    bases: Mapping[str, Base] = field(default_factory=dict)  # of arms that have one of their own
 
     @property
     def shared_epochs(self) -> int:
@@ -78,6 +79,7 @@ def _branches(run: BranchedRun, steps_of_all: int) -> Turns[dict[str, TaskScores
         state.restore(middle)
         set_training(state.model)
         slot.switch_policy(arm)
+        slot.switch_base(run.bases.get(name, job.config.base))
         for rates_S in rates_ES[run.shared_epochs :]:
             yield from slot.epoch(rates_S, steps_of_all)
         scores[name] = slot.evaluate(job.split.val, loss_alone=True)
@@ -109,9 +111,7 @@ class BranchedRuns(ArmRuns):
     halves: tuple[tuple[Split, TrainConfig], tuple[Split, TrainConfig]]  # (train, val), and swapped
     build: Callable[[int], nn.Module]
     start: Policy  # under which every training begins
-    settings: LookaheadConfig
     seed: int
-    device: torch.device
     graph: bool = True
 
     @classmethod
@@ -191,15 +191,18 @@ class BranchedRuns(ArmRuns):
             device=self.device,
             graph=self.graph,
         )
-        return BranchedRun(job=job, arms=arms, repeated=self.settings.repeated)
+        return BranchedRun(job=job, arms=arms, bases=self.bases, repeated=self.settings.repeated)
 
-    def affordable(self, arms: int, seconds: float) -> int:
-        """How many runs of so many arms: estimated from counts, so that no clock has a say."""
+    def with_base(self, base: Base) -> BranchedRuns:
+        here, there = ((split, replace(config, base=base)) for split, config in self.halves)
+        return replace(self, halves=(here, there))
+
+    def run_seconds(self, arms: int) -> float:
         run = self._run({str(i): self.start for i in range(arms)}, 0)
         job = run.job
         work = forward_work(job.model, (job.split.channels, *job.split.image_size))
         whole = training_seconds(job.split, job.config, work, job.device.type)
-        return pairs_within(seconds, whole * run.steps / job.length.steps, self.settings.most_runs)
+        return whole * run.steps / job.length.steps
 
     def _ends(self, arms: Mapping[str, Policy], numbers: Sequence[int]) -> Iterator[NumberedEnds]:
         runs = {number: self._run(arms, number) for number in numbers}
