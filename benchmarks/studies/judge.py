@@ -238,9 +238,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=80)
     parser.add_argument("--searches", type=int, default=4)
     parser.add_argument("--first", type=int, default=0, help="seed of the first search, sample")
-    parser.add_argument(
-        "--sample-seed", type=int, help="of the one sample; that of the first search"
-    )
+    parser.add_argument("--sample-seed", type=int, help="of the one sample; else --first")
     parser.add_argument("--trainings", type=int, default=3)
     parser.add_argument("--free-trainings", type=int, help="of each free policy, on each sample")
     parser.add_argument("--free-first", type=int, default=0, help="seed of the first of them")

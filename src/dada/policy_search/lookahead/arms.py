@@ -36,6 +36,11 @@ class ArmRuns:
         """The first run's images."""
         raise NotImplementedError
 
+    @property
+    def judged_on(self) -> tuple[Split, ...]:
+        """Whose validation images say whether anything was learned."""
+        return (self.read_on,)
+
     def _ends(self, arms: Mapping[str, Policy], numbers: Sequence[int]) -> Iterator[NumberedEnds]:
         """Runs of these numbers, in the order in which they end."""
         raise NotImplementedError
