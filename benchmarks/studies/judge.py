@@ -11,6 +11,8 @@ one's trainings.
     paper, relax      the paper's preset with its own estimator, likewise
     paper, gumbel     the same with Gumbel-Softmax
     dada, steps only  the default preset without looking ahead, if `--presets` names it
+    dada, six shapes  the default on a CPU before it had fewer and evened classes, likewise (with
+                      twice the steps of the first phase where a stand-in looks ahead)
     uniform, init, trivialaugment, dada-cifar10
                       as many trainings as all of one preset's searches have together, or
                       `--free-trainings`
@@ -47,7 +49,7 @@ import torch
 
 import dada
 from dada import Policy, models
-from dada.config import BASES, Base, TrainConfig
+from dada.config import BASES, LOOKAHEAD, Base, TrainConfig
 from dada.data import Part, Split, load, reduce, split_off_validation
 from dada.data.parts import TensorPart
 from dada.engine import resolve_device
@@ -64,6 +66,10 @@ PRESETS: dict[str, dict[str, Any]] = {
     "paper, relax": {"preset": "paper"},
     "paper, gumbel": {"preset": "paper", "estimator": "gumbel"},
     "dada, steps only": {"preset": "dada", "lookahead": 0.0},
+    "dada, six shapes": {
+        "preset": "dada",
+        "lookahead": replace(LOOKAHEAD["cpu"], even_classes=False, few_shapes=False),
+    },
 }
 USUAL_PRESETS = ("dada", "paper, relax", "paper, gumbel")
 FREE = ("uniform", "init", "trivialaugment", "dada-cifar10", "randaugment")
