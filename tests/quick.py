@@ -19,6 +19,7 @@ QUICK_LOOKAHEAD: LookaheadConfig = replace(
     LOOKAHEAD["cpu"],
     seconds=4.0,
     training=replace(TINY, most_images=500, steps_per_epoch=1),
+    few_shapes=False,  # all of them, as on a card
     stand_in_images=40,
 )
 QUICK_VERIFY = VerifyConfig(seconds=8.0, training=TINY)

@@ -16,7 +16,7 @@ from torch import nn
 
 import dada
 from dada import Policy
-from dada.config import TrainConfig, search_config
+from dada.config import LOOKAHEAD, LOOKAHEAD_FINE_TUNING, TrainConfig, search_config
 from dada.data import Split, load, reduce, split_off_validation
 from dada.policy import baselines
 from dada.policy.space import SearchSpace
@@ -37,9 +37,11 @@ from dada.policy_search.lookahead.scoring import (
 )
 from dada.policy_search.lookahead.shapes import (
     BROADEST,
+    MILD,
     SHAPES,
     USUAL,
     Shape,
+    few_shapes_for,
     policies_of,
     shapes_for,
 )
@@ -294,6 +296,13 @@ def test_shapes_that_a_space_has_no_use_for_are_left_out(space, left_out):
     )
 
 
+def test_of_few_shapes_there_is_always_a_milder_one():
+    assert few_shapes_for(a_search()) == (BROADEST, MILD)
+    assert few_shapes_for(a_search(learned=False)) == (Shape(1, None), Shape(0.5, None))
+    assert LOOKAHEAD["cpu"].few_shapes and not LOOKAHEAD["cuda"].few_shapes
+    assert not any(settings.few_shapes for settings in LOOKAHEAD_FINE_TUNING.values())
+
+
 def test_excluded_operations_stay_out_of_other_spaces():
     space = SearchSpace.named("paper", exclude=["Rotate"])
     n = space.num_subpolicies
@@ -388,6 +397,31 @@ def test_exchanged_halves_are_trained_on_no_more_images_than_others(split):
     (one, _), (other, _) = branched(split, settings=settings).halves
     assert len(one.train) == len(other.train) == 20
     assert len(one.val) == len(other.val) == 48
+
+
+@pytest.mark.parametrize("even", [True, False])
+def test_unequal_classes_are_trained_on_evenly_where_asked(split, even):
+    unequal = replace(
+        split, train=split.train.take((split.train.labels_N < 2).nonzero()[:, 0].repeat(4))
+    )
+    few = torch.cat([unequal.train.labels_N.eq(c).nonzero()[:n, 0] for c, n in ((0, 12), (1, 3))])
+    unequal = replace(unequal, train=unequal.train.take(few), classes=("a", "b"))
+    unequal = replace(unequal, val=unequal.train.take(torch.arange(15)))
+    found = branched(unequal, settings=replace(QUICK_LOOKAHEAD, even_classes=even))
+    (one, _), (other, _) = found.halves
+    for half in (one, other):
+        counts = torch.bincount(half.train.labels_N).tolist()
+        assert counts == ([7, 7] if even else [12, 3])
+        assert torch.bincount(half.val.labels_N).tolist() == [12, 3]  # judged as they are
+    assert found.reading == "balanced_loss"
+    assert len(found.judged_on) == (2 if even else 1)
+    given = branched(unequal, settings=found.settings, exchange=False)
+    assert len(given.judged_on) == 1  # the same images again say no more
+
+
+def test_equal_classes_stay_as_they_are(split):
+    found = branched(split, settings=replace(QUICK_LOOKAHEAD, even_classes=True))
+    assert found.read_on.train is split.train and found.reading == "loss"
 
 
 def test_neighbouring_searches_share_no_network(split):
@@ -491,6 +525,15 @@ def test_without_time_for_a_second_round_the_shape_is_the_usual(split, tmp_path,
     facts = policy.provenance["lookahead"]
     assert facts["shape"] == replace(USUAL, single=together == 1).name
     assert "policy_runs" not in facts
+
+
+def test_few_shapes_are_tried_and_the_mild_one_taken_without_time_for_it(split, tmp_path):
+    few = replace(QUICK_LOOKAHEAD, few_shapes=True)
+    tried = searched(split, tmp_path / "tried", lookahead=few).policy.provenance["lookahead"]
+    assert list(tried["policy_loss"]) == [BROADEST.name, MILD.name]
+    without = replace(few, first_round=1.0)
+    taken = searched(split, tmp_path / "taken", lookahead=without).policy.provenance["lookahead"]
+    assert taken["shape"] == MILD.name and "policy_runs" not in taken
 
 
 def test_without_time_for_two_runs_the_search_is_left_as_it_is(split, tmp_path):

@@ -41,7 +41,7 @@ def a_split(count: int = 100, classes: int = 10) -> Split:
 
 
 def word(seen: ArmLosses) -> str:
-    return signal_of(seen, a_split(), UNIFORM, UNIFORM).word
+    return signal_of(seen, [a_split()], UNIFORM, UNIFORM).word
 
 
 def test_large_differences_are_clear_and_noise_is_none():
@@ -71,11 +71,11 @@ def test_halves_of_the_runs_agree_where_arms_differ():
 def test_networks_that_guess_have_no_signal_however_much_arms_differ():
     """With shuffled labels strong operations lower the loss, by making a network unsure."""
     assert word(losses(4.0, accuracy=0.12)) == "none"
-    assert not has_learned(losses(4.0, accuracy=0.21), a_split())
-    assert has_learned(losses(4.0, accuracy=0.23), a_split())
-    assert has_learned(losses(4.0, accuracy=0.21), a_split(count=1000))
+    assert not has_learned(losses(4.0, accuracy=0.21), [a_split()])
+    assert has_learned(losses(4.0, accuracy=0.23), [a_split()])
+    assert has_learned(losses(4.0, accuracy=0.21), [a_split(count=1000)])
     assert has_learned(
-        replace(losses(4.0), balanced_accuracy=()), a_split()
+        replace(losses(4.0), balanced_accuracy=()), [a_split()]
     )  # an earlier version's
 
 

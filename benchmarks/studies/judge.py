@@ -11,6 +11,8 @@ one's trainings.
     paper, relax      the paper's preset with its own estimator, likewise
     paper, gumbel     the same with Gumbel-Softmax
     dada, steps only  the default preset without looking ahead, if `--presets` names it
+    dada, six shapes  the default on a CPU before it had fewer and evened classes, likewise (with
+                      twice the steps of the first phase where a stand-in looks ahead)
     uniform, init, trivialaugment, dada-cifar10
                       as many trainings as all of one preset's searches have together, or
                       `--free-trainings`
@@ -22,6 +24,10 @@ between trainings on the other. What is in the file is not run again, so a study
 With `--samples` every search has its own sample of `--train` images, on which the free policies are
 trained as often as what it found. Then samples are the unit, and the interval is Student's, of the
 differences sample by sample. With `--pool` every image that is not trained on is a test image.
+
+To share the work between processes, give each some of the searches (`--first`, `--searches`) or of
+the free trainings (`--free-first`, `--free-trainings`), the same `--sample-seed` and a file of its
+own; the whole command with `--join` reads those files and runs what is missing.
 """
 
 from __future__ import annotations
@@ -33,6 +39,7 @@ import math
 import statistics
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -42,7 +49,7 @@ import torch
 
 import dada
 from dada import Policy, models
-from dada.config import BASES, Base, TrainConfig
+from dada.config import BASES, LOOKAHEAD, Base, TrainConfig
 from dada.data import Part, Split, load, reduce, split_off_validation
 from dada.data.parts import TensorPart
 from dada.engine import resolve_device
@@ -59,6 +66,10 @@ PRESETS: dict[str, dict[str, Any]] = {
     "paper, relax": {"preset": "paper"},
     "paper, gumbel": {"preset": "paper", "estimator": "gumbel"},
     "dada, steps only": {"preset": "dada", "lookahead": 0.0},
+    "dada, six shapes": {
+        "preset": "dada",
+        "lookahead": replace(LOOKAHEAD["cpu"], even_classes=False, few_shapes=False),
+    },
 }
 USUAL_PRESETS = ("dada", "paper, relax", "paper, gumbel")
 FREE = ("uniform", "init", "trivialaugment", "dada-cifar10", "randaugment")
@@ -119,6 +130,7 @@ class Judge:
                     base=self.config.base,
                     verify=False,
                     out=run,
+                    device=self.device.type,
                     **PRESETS[name],
                 )
                 ends = [json.loads(file.read_text()) for file in _rounds(run)]
@@ -195,6 +207,16 @@ def compared(found: dict[str, Any], one: list[float], other: list[float]) -> tup
     return statistics.mean(each), low, high
 
 
+def joined(found: dict[str, Any], parts: Sequence[Path]) -> dict[str, Any]:
+    """`found` with the searches and trainings of other files."""
+    for part in parts:
+        held = json.loads(part.read_text())
+        found["searches"] |= held["searches"]
+        for name, accuracy in held["accuracy"].items():
+            found["accuracy"].setdefault(name, {}).update(accuracy)
+    return found
+
+
 def conclude(found: dict[str, Any]) -> None:
     """A row for every contender, by how much `dada` is better, and the paper's own question."""
     units = units_of(found)
@@ -222,20 +244,26 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=80)
     parser.add_argument("--searches", type=int, default=4)
     parser.add_argument("--first", type=int, default=0, help="seed of the first search, sample")
+    parser.add_argument("--sample-seed", type=int, help="of the one sample; else --first")
     parser.add_argument("--trainings", type=int, default=3)
     parser.add_argument("--free-trainings", type=int, help="of each free policy, on each sample")
+    parser.add_argument("--free-first", type=int, default=0, help="seed of the first of them")
     parser.add_argument("--presets", default=";".join(USUAL_PRESETS))
     parser.add_argument("--free", default=";".join(FREE), help="policies, with semicolons between")
     parser.add_argument("--samples", action="store_true", help="one of its own for every search")
     parser.add_argument("--pool", action="store_true", help="test on all that is not trained on")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--join", type=Path, nargs="*", default=[], help="files of other processes")
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
-    device = resolve_device("auto")
+    device = resolve_device(args.device)
     source = load(args.data, image_size=args.image_size)
     found: dict[str, Any] = {"settings": {}, "searches": {}, "accuracy": {}}
     if args.out and args.out.exists():
         found |= json.loads(args.out.read_text())
-    found["settings"] = {k: v for k, v in vars(args).items() if k not in ("out", "data")}
+    joined(found, args.join)
+    about = ("out", "data", "join")
+    found["settings"] = {k: v for k, v in vars(args).items() if k not in about}
     base = BASES[args.base] if args.base else Base()
     judge = Judge(
         config=TrainConfig(epochs=args.epochs, batch_size=args.batch_size, base=base),
@@ -253,7 +281,8 @@ def main() -> None:
     if args.samples:
         samples = [drawn(search, f" search {search}") for search in searches]
     else:
-        samples = [drawn(args.first, "")]
+        one = args.first if args.sample_seed is None else args.sample_seed
+        samples = [drawn(one, "")]
     for name in filter(None, args.presets.split(";")):
         for search, sample in zip(searches, itertools.cycle(samples)):
             policy = judge.search(name, search, sample)
@@ -265,7 +294,8 @@ def main() -> None:
         for name in filter(None, args.free.split(";")):
             best = judge.best_randaugment(sample) if name == "randaugment" else name
             free[name] = Policy.load(best)
-        seeds = range(args.free_trainings or args.searches * args.trainings // len(samples))
+        count = args.free_trainings or args.searches * args.trainings // len(samples)
+        seeds = range(args.free_first, args.free_first + count)
         wanted = [(n + sample.suffix, policy, s) for n, policy in free.items() for s in seeds]
         judge.train(wanted, sample.whole, sample.test)
     conclude(found)

@@ -4,7 +4,7 @@
 
 JUDGED is what `judge.py` wrote for the same data: the scores of its searches are taken from there.
 An arm is `found`, the policy of the search itself, the name of a free policy, or one made of the
-scores, in five words:
+scores, in five words (with | between them, several in equal parts):
 
 sharpness     a sub-policy is likelier by exp(sharpness x the sum of its operations' scores)
 probability   with which operations fire
@@ -29,6 +29,7 @@ import math
 import statistics
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -55,13 +56,19 @@ MAGNITUDES = {"any": (0.0, 1.0), "weak": (0.0, 0.5), "strong": (0.5, 1.0)}
 
 
 def policy_of(arm: str, searched: Policy) -> Policy:
-    words = arm.split()
-    if len(words) == 1:
+    if " " not in arm:
         return searched if arm == "found" else Policy.load(arm)
-    sharpness, probability, operations, word, space = words
+    mixed = [policy_of_words(words, searched) for words in arm.split("|")]
+    shared = len(mixed)
+    subpolicies = (replace(s, weight=s.weight / shared) for each in mixed for s in each.subpolicies)
+    return replace(mixed[0], subpolicies=tuple(subpolicies))
+
+
+def policy_of_words(arm: str, searched: Policy) -> Policy:
+    sharpness, probability, operations, word, space = arm.split()
     score = searched.provenance["lookahead"]["score"]
     magnitude = MAGNITUDES.get(word) or float(word)
-    names = [op.name for op in SPACES[space].ops]
+    names = [op.name for op in SPACES[space].ops if op.name in score]
     rows = list(itertools.combinations(names, int(operations)))
     weights = [math.exp(float(sharpness) * sum(score[name] for name in row)) for row in rows]
     subpolicies = (

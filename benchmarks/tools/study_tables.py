@@ -110,6 +110,30 @@ def rules_table() -> str:
     return markdown(columns, rows)
 
 
+CPU_ARMS = {
+    "uniform": "`uniform`",
+    "trivialaugment": "TrivialAugment",
+    "1 1 2 any strength": "broadest",
+    "1 0.5 2 any strength": "usual",
+    "1 1 1 0.5 strength": "mild",
+    "1 0.5 2 any strength|1 1 1 0.5 strength": "usual and mild",
+    "1 1 2 any strength|1 1 1 0.5 strength": "broadest and mild",
+    "1 1 1 any wide": "wide",
+}
+
+
+def cpu_shapes_table() -> str:
+    """Test accuracy of every shape on the tuning sets, and of how many trainings."""
+    rows = []
+    for name, searches in result_of("cpu-shapes")["sets"].items():
+        cells = []
+        for arm in CPU_ARMS:
+            each = [a for s in searches.values() for a in s["accuracy"].get(arm, {}).values()]
+            cells.append(f"{statistics.mean(each):.1f} ({len(each)})" if each else "")
+        rows.append((name, len(searches), *cells))
+    return markdown(("tuning set", "searches", *CPU_ARMS.values()), rows)
+
+
 def _gain(difference: float, low: float, high: float) -> str:
     return f"{difference:+.2f} ({low:+.2f} to {high:+.2f})"
 
@@ -221,6 +245,7 @@ LOG: dict[str, Callable[[], str]] = {
     "rules table": rules_table,
     "rsscn7 stand-in": lambda: second_round_table("rsscn7-cpu"),
     "cifar10 stand-in": lambda: second_round_table("cifar10-cpu"),
+    "cpu shapes": cpu_shapes_table,
     "cifar10 judge": lambda: judge_table("cifar10"),
     "rsscn7 judge": lambda: judge_table("rsscn7"),
     "digits judge": lambda: judge_table("digits"),

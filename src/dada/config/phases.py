@@ -50,6 +50,10 @@ class LookaheadConfig:
     # What of the ends of trainings is compared: "loss" (by class, where classes are unequal), or
     # "calibrated_loss", which leaves out how confident a network is.
     reading: str = "loss"
+    # Where classes are unequal, train on as many images of each: few steps would learn to guess the
+    # largest, and what helps such a network says nothing of the others.
+    even_classes: bool = False
+    few_shapes: bool = False  # fewer of them, as few runs cannot tell many apart
     views: int = 2  # of every image, where features of a pretrained network are read
     # Of the first round's seconds, on top: whether to mirror and cut images, where nobody said.
     base_share: float = 0.2
@@ -74,6 +78,8 @@ LOOKAHEAD = {
     "cpu": LookaheadConfig(
         seconds=80.0,
         training=ShortTraining(steps=100, most_images=500, largest_batch=64, steps_per_epoch=1),
+        even_classes=True,
+        few_shapes=True,
         stand_in_side=12,
         stand_in_images=1000,
     ),
@@ -98,6 +104,8 @@ LOOKAHEAD_FINE_TUNING = {
         seconds=seconds,
         training=SHORT_FINE_TUNING,
         reading="calibrated_loss",
+        even_classes=False,
+        few_shapes=False,
         most_policy_runs=8,
     )
     for device, settings, seconds in (

@@ -41,6 +41,7 @@ from dada.policy_search.lookahead.shapes import (
     FINE_TUNING_SHAPES,
     SHAPES,
     Shape,
+    few_shapes_for,
     policies_of,
     shapes_for,
     usual_of,
@@ -88,7 +89,7 @@ def _look_ahead(job: SearchJob, measured: Measured, on_run: OnRun | None) -> tup
     if not first:
         unknown = {**measured.policy.provenance, "signal": None}
         return _with_facts(replace(measured.policy, provenance=unknown), None), job.config.base
-    shapes, free = _candidates(job, measured)
+    shapes, usual, free = _candidates(job, measured)
     whole = features or own
     left = 0.0 if "stand_in" in facts else (1 - settings.first_round) * settings.seconds
     count = len(shapes) + len(free)
@@ -110,7 +111,7 @@ def _look_ahead(job: SearchJob, measured: Measured, on_run: OnRun | None) -> tup
     losses = runs.losses(arms, first, file=OPERATIONS, on_run=ended)
     score = score_operations(losses, measured)
     found = {shape.name: policy for shape, policy in policies_of(measured, score, shapes).items()}
-    policy = found[usual_of(shapes).name]
+    policy = found[usual.name]
     chosen_base = None
     if question.count:
         chosen_base = question.answer(
@@ -122,7 +123,7 @@ def _look_ahead(job: SearchJob, measured: Measured, on_run: OnRun | None) -> tup
         own, whole = own.with_base(chosen_base.base), whole.with_base(chosen_base.base)
     # 2. Whole policies, with seeds of their own: what chance did for an operation in training does
     #    not come again.
-    chosen: dict[str, Any] = {"shape": usual_of(shapes).name}
+    chosen: dict[str, Any] = {"shape": usual.name}
     if second:
         named = found | free
         ends = whole.losses(
@@ -144,7 +145,7 @@ def _look_ahead(job: SearchJob, measured: Measured, on_run: OnRun | None) -> tup
         name, seen = choose_policy(named, ends)
         policy, chosen = named[name], {"shape": name, **seen}
     # 3. How sure is that? Where chance explains what was seen, the usual policy is taken.
-    signal = signal_of(losses, runs.read_on, policy, own.start)
+    signal = signal_of(losses, runs.judged_on, policy, own.start)
     provenance: dict[str, Any] = {**measured.policy.provenance, "signal": signal.facts()}
     if signal.word == "none":
         policy = usual_policy(job.space, job.pretrained)
@@ -164,9 +165,14 @@ def _doublings(job: SearchJob, own: BranchedRuns) -> float:
     return round(min(MOST_DOUBLINGS, math.log2(job.config.for_epochs / own.epochs)), 4)
 
 
-def _candidates(job: SearchJob, measured: Measured) -> tuple[tuple[Shape, ...], dict[str, Policy]]:
-    """The shapes of the second round, the first of which is left only for a clear gain, and the
-    free policies that take part in it."""
+def _candidates(
+    job: SearchJob, measured: Measured
+) -> tuple[tuple[Shape, ...], Shape, dict[str, Policy]]:
+    """The shapes of the second round, the first of which is left only for a clear gain, the one to
+    take without that round, and the free policies that take part in it."""
+    if job.lookahead.few_shapes:
+        few = few_shapes_for(measured)
+        return few, few[-1], {}
     wanted, names = SHAPES, set[str]()
     if job.pretrained:
         wanted, names = FINE_TUNING_SHAPES, {"trivialaugment", "none"}
@@ -176,7 +182,8 @@ def _candidates(job: SearchJob, measured: Measured) -> tuple[tuple[Shape, ...], 
         for name, policy in free_policies(job.space).items()
         if name.partition(" ")[0] in names
     }
-    return shapes_for(measured, wanted), free
+    shapes = shapes_for(measured, wanted)
+    return shapes, usual_of(shapes), free
 
 
 def _with_facts(policy: Policy, facts: dict[str, Any] | None) -> Policy:

@@ -41,6 +41,11 @@ class ArmRuns:
         raise NotImplementedError
 
     @property
+    def judged_on(self) -> tuple[Split, ...]:
+        """Whose validation images say whether anything was learned."""
+        return (self.read_on,)
+
+    @property
     def at_once(self) -> int:
         """Runs that share the device."""
         return at_once_for(self.device, self.read_on.image_size)

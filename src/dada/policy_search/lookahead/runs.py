@@ -113,6 +113,7 @@ class BranchedRuns(ArmRuns):
     start: Policy  # under which every training begins
     seed: int
     graph: bool = True
+    unbalanced: bool = False  # classes, before they were made even
 
     @classmethod
     def of(cls, job: SearchJob, stand_in: StandIn | None = None) -> BranchedRuns:
@@ -151,8 +152,12 @@ class BranchedRuns(ArmRuns):
         if exchange:
             other = replace(split, train=split.val, val=split.train)
             there = shorten(other, training, settings.training, seed=seed)
+        unbalanced = here[0].unbalanced
+        if unbalanced and settings.even_classes and split.task == "classification":
+            here, there = ((evened(half, seed), config) for half, config in (here, there))
         return cls(
             halves=(here, there),
+            unbalanced=unbalanced,
             build=build,
             start=baselines.uniform(space),
             settings=settings,
@@ -164,6 +169,17 @@ class BranchedRuns(ArmRuns):
     def read_on(self) -> Split:
         """The first run's images."""
         return self.halves[0][0]
+
+    @property
+    def judged_on(self) -> tuple[Split, ...]:
+        # Of a small class one half has too few images to tell knowing from guessing.
+        both = self.unbalanced and self.settings.even_classes and self.exchanged
+        return tuple(split for split, _ in self.halves) if both else (self.read_on,)
+
+    @property
+    def exchanged(self) -> bool:
+        """Whether every second run is judged on images of its own."""
+        return self.halves[0][0].val is not self.halves[1][0].val
 
     @property
     def epochs(self) -> int:
@@ -226,5 +242,19 @@ class BranchedRuns(ArmRuns):
         if self.read_on.task != "classification":
             return "loss"
         wanted = self.settings.reading
-        unbalanced = self.read_on.unbalanced
-        return "balanced_loss" if unbalanced and wanted == "loss" else wanted
+        return "balanced_loss" if self.unbalanced and wanted == "loss" else wanted
+
+
+def evened(split: Split, seed: int) -> Split:
+    """With as many training images of every class, and as many in all: those of small classes are
+    repeated, some of large ones are left out."""
+    labels_N = split.train.labels_N.cpu()
+    generator = torch.Generator().manual_seed(seed)
+    present = labels_N.unique().tolist()
+    count = max(1, len(labels_N) // len(present))
+    index = []
+    for label in present:
+        own_N = (labels_N == label).nonzero().flatten()
+        own_N = own_N[torch.randperm(len(own_N), generator=generator)]
+        index.append(own_N.repeat(-(-count // len(own_N)))[:count])
+    return replace(split, train=split.train.take(torch.cat(index)))

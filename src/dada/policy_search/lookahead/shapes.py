@@ -41,13 +41,14 @@ class Shape:
 # looks worse. So scores are not sharpened here, and the broadest is left only for a clear gain.
 BROADEST = Shape(1)
 USUAL = Shape(0.5)  # where there is no time for a second round
+MILD = Shape(1, MIDDLE, single=True, space="strength")  # the same, on a CPU
 # The first three fit every search.
 SHAPES: tuple[Shape, ...] = (
     BROADEST,
     USUAL,
     Shape(0.25),
     Shape(0.5, None),
-    Shape(1, MIDDLE, single=True, space="strength"),
+    MILD,
     Shape(1, single=True, space="wide"),
 )
 # Fine-tuning wants little: of free policies one operation at a time over wide ranges did best, and
@@ -85,6 +86,16 @@ def shapes_for(measured: Measured, wanted: Sequence[Shape] = SHAPES) -> tuple[Sh
 def usual_of(shapes: Sequence[Shape]) -> Shape:
     """The one to take without a second round: operations that fire half of the time."""
     return next((s for s in shapes if s.probability == USUAL.probability), shapes[0])
+
+
+def few_shapes_for(measured: Measured) -> tuple[Shape, ...]:
+    """The broadest, and a milder one that is taken without a second round.
+
+    For a CPU, where few runs of a hundred steps cannot tell many shapes apart. Single operations at
+    half strength were as good as any, or better, wherever images had more than a few pixels
+    (docs/search-study-log.md).
+    """
+    return max((shapes_for(measured, (BROADEST, mild)) for mild in (MILD, USUAL)), key=len)
 
 
 def policies_of(

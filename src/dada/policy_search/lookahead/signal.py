@@ -13,7 +13,7 @@ Letters: R runs, A arms, C classes.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -48,9 +48,11 @@ class Signal:
         }
 
 
-def signal_of(losses: ArmLosses, split: Split, policy: Policy, uniform: Policy) -> Signal:
+def signal_of(
+    losses: ArmLosses, judged_on: Sequence[Split], policy: Policy, uniform: Policy
+) -> Signal:
     """What `losses`, of every operation alone, are worth; `policy` was made of them."""
-    learned = has_learned(losses, split)
+    learned = has_learned(losses, judged_on)
     chance, agreement = chance_of(losses), agreement_of(losses)
     if not learned or chance > WEAK_CHANCE:
         word = "none"
@@ -67,7 +69,7 @@ def signal_of(losses: ArmLosses, split: Split, policy: Policy, uniform: Policy) 
     )
 
 
-def has_learned(losses: ArmLosses, split: Split) -> bool:
+def has_learned(losses: ArmLosses, judged_on: Sequence[Split]) -> bool:
     """Whether the best arms know more than guessing would; yes, where nobody measured it.
 
     The best, not all: where validation images are unlike the others, one operation may make the
@@ -75,10 +77,11 @@ def has_learned(losses: ArmLosses, split: Split) -> bool:
     """
     if not losses.balanced_accuracy:
         return True
-    assert split.val is not None
-    count_C = torch.bincount(split.val.labels_N, minlength=split.num_classes).clamp(min=1)
-    guessed = 1 / split.num_classes
-    error = math.sqrt(float((guessed * (1 - guessed) / count_C).sum())) / split.num_classes
+    classes = judged_on[0].num_classes
+    labels_N = torch.cat([split.val.labels_N for split in judged_on if split.val is not None])
+    count_C = torch.bincount(labels_N, minlength=classes).clamp(min=1)
+    guessed = 1 / classes
+    error = math.sqrt(float((guessed * (1 - guessed) / count_C).sum())) / classes
     accuracy = sum(losses.balanced_accuracy) / len(losses.balanced_accuracy)
     return accuracy > guessed + ABOVE_GUESSING * error
 
