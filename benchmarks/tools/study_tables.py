@@ -119,6 +119,7 @@ CPU_ARMS = {
     "1 0.5 2 any strength|1 1 1 0.5 strength": "usual and mild",
     "1 1 2 any strength|1 1 1 0.5 strength": "broadest and mild",
     "1 1 1 any wide": "wide",
+    "found": "as the default now takes it",
 }
 
 
@@ -130,7 +131,8 @@ def cpu_shapes_table() -> str:
         for arm in CPU_ARMS:
             each = [a for s in searches.values() for a in s["accuracy"].get(arm, {}).values()]
             cells.append(f"{statistics.mean(each):.1f} ({len(each)})" if each else "")
-        rows.append((name, len(searches), *cells))
+        if any(cells):
+            rows.append((name, len(searches), *cells))
     return markdown(("tuning set", "searches", *CPU_ARMS.values()), rows)
 
 
