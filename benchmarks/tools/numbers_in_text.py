@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from measure import result_of
-from photo_tables import gain_over, seconds_of_searches
+from photo_tables import gain_over, least_gain_over, seconds_of_searches
 
 NUMBER = re.compile(r"<!-- number: (.*?) -->(.*?)<!-- /number -->", re.DOTALL)
 
@@ -103,6 +103,7 @@ NUMBERS: dict[str, Callable[..., str]] = {
     "planted": _planted,
     "fine-tuning seconds": seconds_of_searches,
     "fine-tuning gain": gain_over,
+    "fine-tuning least gain": least_gain_over,
     "off published": _off_published,
     "error of a cost": _error_of_cost,
     "times as fast": _times_as_fast,

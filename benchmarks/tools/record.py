@@ -15,7 +15,7 @@ import statistics
 from pathlib import Path
 from typing import Any
 
-from measure import RESULTS, result_of
+from measure import RESULTS, result_of, units_of
 
 TARGET = Path(__file__).parents[2] / "src/dada/policy_search/verify/record.json"
 JUDGED = {  # results file -> data set; what ran on a CPU is the same data
@@ -29,9 +29,9 @@ POLICIES = {"dada": "searched", "trivialaugment": "trivialaugment", "randaugment
 
 
 def judged(name: str, data: str) -> list[dict[str, Any]]:
-    from judge import units_of  # type: ignore[import-not-found]
+    from judge import units_of as judged_units  # type: ignore[import-not-found]
 
-    units = units_of(result_of(name))
+    units = judged_units(result_of(name))
     return [
         _row(data, "from scratch", POLICIES[policy], units[policy], units["uniform"])
         for policy in POLICIES
@@ -41,12 +41,7 @@ def judged(name: str, data: str) -> list[dict[str, Any]]:
 
 def fine_tuned(file: Path) -> list[dict[str, Any]]:
     """Single trainings of free policies, or the judge's units."""
-    found = json.loads(file.read_text())
-    units: dict[str, list[float]] = {}
-    for name, accuracy in found["truth"].items():
-        contender, _, unit = name.partition(" of ")
-        each = list(accuracy.values())
-        units.setdefault(contender, []).extend([statistics.mean(each)] if unit else each)
+    units = units_of(json.loads(file.read_text())["truth"])
     known = {"none": "none", "trivialaugment": "trivialaugment", "dada": "searched"}
     known |= {name: "randaugment" for name in units if name.startswith("randaugment")}
     data = file.stem.removeprefix("fine-tuning-")
