@@ -357,7 +357,7 @@ def test_bases_have_names_and_single_changes():
         seen = list[TrainConfig]()
         quick_train(epochs=1, on_start=lambda *started, seen=seen: seen.append(started[1]), **given)
         assert seen[0].base == expected, given
-    with pytest.raises(ValueError, match="one of photo, .*cifar, none"):
+    with pytest.raises(ValueError, match=r"one of photo, .*cifar, none"):
         quick_train(base="imagenet")
     with pytest.raises(ValueError, match="both cut"):
         quick_train(base="photo", crop=3)
