@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 import torch
 
 from dada.config import LOOKAHEAD
+from dada.terminal.commands import main
 from quick import QUICK_LOOKAHEAD
 
 # One thread: sums are then taken in one order, so results repeat to the last bit, and at the sizes
@@ -67,3 +70,23 @@ def images_BCHW(device: torch.device) -> torch.Tensor:
 def grey_images_BCHW(images_BCHW: torch.Tensor) -> torch.Tensor:
     """The first channel of the same images."""
     return images_BCHW[:, :1].clone()
+
+
+@pytest.fixture
+def command(monkeypatch, capsys, tmp_path):
+    """Runs `dada ARGUMENTS` in an empty directory: (exit code, standard output, standard error)."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("FORCE_COLOR", "TTY_COMPATIBLE", "GITHUB_ACTIONS"):
+        monkeypatch.delenv(name, raising=False)
+
+    def run(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["dada", *map(str, arguments)])
+        try:
+            main()
+            code = 0
+        except SystemExit as exit_:
+            code = exit_.code or 0
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return run

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import sys
 from pathlib import Path
 
 import pytest
@@ -17,31 +16,19 @@ from dada import names, recipes
 from dada.ops import PAPER
 from dada.policy.space import SPACES, SearchSpace
 from dada.terminal import completion
-from dada.terminal.commands import app, main
+from dada.terminal.commands import app
 from dada.terminal.listing import entries
 
 
 @pytest.fixture
-def command(monkeypatch, capsys, tmp_path):
-    """Runs `dada ARGUMENTS` in a folder with a few pictures: (code, stdout, stderr)."""
-    monkeypatch.chdir(tmp_path)
+def command(command, tmp_path):
+    """In a folder with a few pictures."""
     for label in ("cat", "dog"):
         (tmp_path / "photos" / label).mkdir(parents=True)
         for i in range(8):
             shade = 40 * i if label == "cat" else 255 - 9 * i
             Image.new("RGB", (8, 8), (shade % 256, 90, 7)).save(f"photos/{label}/{i}.png")
-
-    def run(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["dada", *map(str, arguments)])
-        try:
-            main()
-            code = 0
-        except SystemExit as exit_:
-            code = exit_.code or 0
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return run
+    return command
 
 
 QUICK = ("--epochs", "1", "--device", "cpu", "--model", "small")

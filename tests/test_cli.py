@@ -18,7 +18,7 @@ from PIL import Image
 
 import dada
 from dada.policy import Policy
-from dada.terminal.commands import app, main
+from dada.terminal.commands import app
 from dada.terminal.errors import in_flags
 from dada.terminal.options import RunOptions
 
@@ -28,26 +28,6 @@ PUBLISHED = [
     *("fastaa-cifar10", "fastaa-svhn", "fastaa-imagenet"),
 ]
 ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
-
-
-@pytest.fixture
-def command(monkeypatch, capsys, tmp_path):
-    """Runs `dada ARGUMENTS` in an empty directory: (exit code, standard output, standard error)."""
-    monkeypatch.chdir(tmp_path)
-    for name in ("FORCE_COLOR", "TTY_COMPATIBLE", "GITHUB_ACTIONS"):
-        monkeypatch.delenv(name, raising=False)
-
-    def run(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["dada", *map(str, arguments)])
-        try:
-            main()
-            code = 0
-        except SystemExit as exit_:
-            code = exit_.code or 0
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return run
 
 
 def as_a_process(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:

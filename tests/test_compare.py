@@ -10,6 +10,7 @@ import runpy
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +26,7 @@ from dada.comparison.result import PolicyScores
 from dada.config import Base
 from dada.data import Split, TensorPart
 from dada.policy import Policy
-from dada.terminal.commands import main, split_names
+from dada.terminal.commands import split_names
 from dada.trials import runners as trials
 
 ROOT = Path(__file__).parents[1]
@@ -449,23 +450,9 @@ def test_names_with_commas_between(text, names):
 
 
 @pytest.fixture
-def command(monkeypatch, capsys, tmp_path):
-    monkeypatch.chdir(tmp_path)
+def command(command, monkeypatch):
     monkeypatch.setenv("COLUMNS", "100")
-    for name in ("FORCE_COLOR", "TTY_COMPATIBLE", "GITHUB_ACTIONS"):
-        monkeypatch.delenv(name, raising=False)
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["dada", "compare", *arguments])
-        try:
-            main()
-            code = 0
-        except SystemExit as exit_:
-            code = exit_.code or 0
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return run
+    return partial(command, "compare")
 
 
 def test_the_command(command, trained, tmp_path):

@@ -74,13 +74,13 @@ def test_what_a_person_writes_works():
 def test_what_lies_in_an_old_package_is_not_loaded_twice():
     with pytest.warns(DeprecationWarning, match=r"dada\.export is now dada\.exchange\.exports"):
         importlib.import_module("dada.export")
-    with pytest.warns(DeprecationWarning, match=r"dada\.export\.timm is now dada\.exchange\.exp"):
-        old = importlib.import_module("dada.export.timm")
-    new = importlib.import_module("dada.exchange.exports.timm")
+    with pytest.warns(DeprecationWarning, match=r"dada\.export\.albumentations is now dada"):
+        old = importlib.import_module("dada.export.albumentations")
+    new = importlib.import_module("dada.exchange.exports.albumentations")
     assert {name: getattr(old, name) for name in old.__all__} == {
         name: getattr(new, name) for name in old.__all__
     }
-    assert new.__spec__.name == new.__name__ == "dada.exchange.exports.timm"
+    assert new.__spec__.name == new.__name__ == "dada.exchange.exports.albumentations"
 
 
 def test_an_old_module_is_never_taken_for_the_new_one():

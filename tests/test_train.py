@@ -357,7 +357,7 @@ def test_bases_have_names_and_single_changes():
         seen = list[TrainConfig]()
         quick_train(epochs=1, on_start=lambda *started, seen=seen: seen.append(started[1]), **given)
         assert seen[0].base == expected, given
-    with pytest.raises(ValueError, match="one of photo, cifar, none"):
+    with pytest.raises(ValueError, match=r"one of photo, .*cifar, none"):
         quick_train(base="imagenet")
     with pytest.raises(ValueError, match="both cut"):
         quick_train(base="photo", crop=3)
@@ -636,26 +636,25 @@ def test_a_finished_run_is_left_as_it_is(tmp_path):
         quick_train(out=run)
 
 
-@pytest.mark.parametrize(
-    ("changes", "says"),
-    [
-        ({"lr": 0.01}, r"train.lr = 0.05, this run has 0.01"),
-        ({"seed": 4}, r"(seed|fingerprint) = "),
-        ({"policy": "none"}, r"policy = "),
-        ({"epochs": 5}, r"train.epochs = 4, this run has 5"),
-        ({"model": "wrn10_1"}, r"model = 'small', this run has 'wrn10_1'"),
-        ({"ema": 0.5}, r"train.ema = 0.0, this run has 0.5"),
-        ({"base": Base(crop=1)}, r"train.base.crop = 0, this run has 1"),
-    ],
-    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
-)
-def test_a_run_is_resumed_with_its_own_settings_only(tmp_path, changes, says):
+OTHER_SETTINGS = [
+    ({"lr": 0.01}, r"train.lr = 0.05, this run has 0.01"),
+    ({"seed": 4}, r"(seed|fingerprint) = "),
+    ({"policy": "none"}, r"policy = "),
+    ({"epochs": 5}, r"train.epochs = 4, this run has 5"),
+    ({"model": "wrn10_1"}, r"model = 'small', this run has 'wrn10_1'"),
+    ({"ema": 0.5}, r"train.ema = 0.0, this run has 0.5"),
+    ({"base": Base(crop=1)}, r"train.base.crop = 0, this run has 1"),
+]
+
+
+def test_a_run_is_resumed_with_its_own_settings_only(tmp_path):
     with pytest.raises(StopError):
         quick_train(out=tmp_path / "run", on_epoch=stop_after(1))
     log = (tmp_path / "run" / "log.jsonl").read_bytes()
-    with pytest.raises(ValueError, match=f"config.toml was written with {says}"):
-        quick_train(**changes, out=tmp_path / "run", resume=True)
-    assert (tmp_path / "run" / "log.jsonl").read_bytes() == log
+    for changes, says in OTHER_SETTINGS:
+        with pytest.raises(ValueError, match=f"config.toml was written with {says}"):
+            quick_train(**changes, out=tmp_path / "run", resume=True)
+        assert (tmp_path / "run" / "log.jsonl").read_bytes() == log, changes
 
 
 # --- several at once ----------------------------------------------------------------------------

@@ -83,7 +83,7 @@ def new_flags(arguments: Sequence[str], say: Callable[[str], None]) -> list[str]
 
 
 def _new_module(old: str) -> str | None:
-    """dada.export.timm -> dada.exchange.exports.timm; None for what has not moved."""
+    """dada.export.inline -> dada.exchange.exports.inline; None for what has not moved."""
     parts = old.split(".")
     for count in range(len(parts), 1, -1):
         if (new := MODULES.get(".".join(parts[:count]))) is not None:

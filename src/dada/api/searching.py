@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import asdict, is_dataclass, replace
 from typing import Any
 
 from torch import nn
@@ -86,16 +86,14 @@ def search_job(
             graph=asked.options.graph,
         )
     )
+    given = {"lookahead": lookahead, "verify": verify}  # where they are values, not seconds
     facts = asked.facts(split) | {
         "val_source": None if val_data is None else as_typed(val_data),
         "recipe": None if asked.recipe is None else asked.recipe.name,
         "verify_budget": verification.seconds or None,
         "search": asdict(job.config),
+        **{name: asdict(each) for name, each in given.items() if is_dataclass(each)},
     }
-    if isinstance(lookahead, LookaheadConfig):
-        facts["lookahead"] = asdict(ahead)
-    if isinstance(verify, VerifyConfig):
-        facts["verify"] = asdict(verification)
     return asked, job, facts
 
 

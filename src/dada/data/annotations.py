@@ -108,16 +108,10 @@ class Targets:
             held.append(torch.from_numpy(maps_NHW.astype(np.uint8 if most < 256 else np.int16)))
         return tuple(held)
 
-    def _geometry(self, size: Size) -> tuple[float, float, float]:
-        """The scale, and the corner of the crop in the file's pixels: as `Preprocessing.pixels`."""
-        height, width = self.preprocessing.size
-        scale = max(height / size[0], width / size[1]) / self.preprocessing.margin
-        return scale, (size[1] - width / scale) / 2, (size[0] - height / scale) / 2
-
     def _shown(self, ids: Map, size: Size) -> Map:
         """The part of a map that the image's pixels show, every one by its nearest."""
         height, width = self.preprocessing.size
-        scale, left, top = self._geometry(size)
+        scale, left, top = self.preprocessing.placed(size)
         x = (left + (np.arange(width) + 0.5) / scale).astype(int).clip(0, size[1] - 1)
         y = (top + (np.arange(height) + 0.5) / scale).astype(int).clip(0, size[0] - 1)
         shown: Map = ids[y[:, None], x]
@@ -142,7 +136,7 @@ class Targets:
     def _boxes(self, annotation: Annotation, size: Size) -> NDArray[np.float32]:
         """All of them, clipped; those of which too little is left have no class."""
         height, width = self.preprocessing.size
-        scale, left, top = self._geometry(size)
+        scale, left, top = self.preprocessing.placed(size)
         rows = []
         for (x0, y0, x1, y1), label in zip(annotation.boxes, annotation.labels, strict=True):
             whole = np.array([x0 - left, y0 - top, x1 - left, y1 - top]) * scale

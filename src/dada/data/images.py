@@ -73,11 +73,15 @@ class Preprocessing:
     def pixels(self, image: Image.Image) -> NDArray[np.uint8]:
         """uint8 (C, H, W): scaled until it covers `size`, then cropped at the centre."""
         image = self._right_mode(image)
+        scale, left, top = self.placed((image.height, image.width))
         height, width = self.size
-        scale = max(height / image.height, width / image.width) / self.margin
-        crop_height, crop_width = height / scale, width / scale
-        left, top = (image.width - crop_width) / 2, (image.height - crop_height) / 2
-        return self.crop(image, (left, top, left + crop_width, top + crop_height))
+        return self.crop(image, (left, top, left + width / scale, top + height / scale))
+
+    def placed(self, size: tuple[int, int]) -> tuple[float, float, float]:
+        """Of an image of that size: by how much it is scaled, and the corner of the crop in it."""
+        height, width = self.size
+        scale = max(height / size[0], width / size[1]) / self.margin
+        return scale, (size[1] - width / scale) / 2, (size[0] - height / scale) / 2
 
     def crop(self, image: Image.Image, box: tuple[float, float, float, float]) -> NDArray[np.uint8]:
         """uint8 (C, H, W) of the box (left, top, right, bottom), resized to `size`."""

@@ -34,7 +34,7 @@ from dada.safe_text import first_line, shell_word
 
 
 @dataclass(frozen=True, kw_only=True)
-class RawDataset:
+class RawDataset(RawPart):
     """A dataset that has been read once, wholly or (when large) in a sample."""
 
     dataset: Any
@@ -44,10 +44,6 @@ class RawDataset:
     kept: tuple[Image.Image, ...] | None = None
     """All its images, when they fit in memory."""
     targets_of: TargetsOf = no_targets
-    prepared: bool = False
-
-    def __len__(self) -> int:
-        return len(self.labels_N)
 
     def inspect(self, generator: torch.Generator) -> list[ImageInfo]:
         return list(self.infos)

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import math
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Protocol
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -49,22 +50,22 @@ PART_NAMES = {
 """What folders, columns, keys and splits call a part -> its name here."""
 
 
-class RawPart(Protocol):
+class RawPart(ABC):
     """Images as their source holds them, with labels."""
 
-    @property
-    def labels_N(self) -> Tensor: ...
-    @property
-    def prepared(self) -> bool:
-        """The user made these pixels: a common size is kept, however large."""
-        ...
+    labels_N: Tensor
+    prepared: ClassVar[bool] = False  # the user made these pixels: a common size is kept
 
-    def __len__(self) -> int: ...
+    def __len__(self) -> int:
+        return len(self.labels_N)
+
+    @abstractmethod
     def inspect(self, generator: torch.Generator) -> list[ImageInfo]: ...
+    @abstractmethod
     def convert(self, preprocessing: Preprocessing, labels_N: Tensor, in_memory: bool) -> Part: ...
+    @abstractmethod
     def name(self, position: int) -> str:
         """What a note calls the image at this place of the part that `convert` made."""
-        ...
 
 
 @dataclass(kw_only=True)
@@ -97,7 +98,7 @@ TargetsOf = Callable[[Preprocessing, Sequence[int]], tuple[Tensor, ...]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class RawFiles:
+class RawFiles(RawPart):
     """Image files."""
 
     paths: tuple[str, ...]
@@ -105,12 +106,8 @@ class RawFiles:
     root: str
     groups_N: Tensor | None = None
     targets_of: TargetsOf = no_targets
-    prepared: bool = False
     problems: dict[str, str] = field(default_factory=dict)
     """The files that cannot be read, and why: found by `inspect` and `convert`."""
-
-    def __len__(self) -> int:
-        return len(self.paths)
 
     def inspect(self, generator: torch.Generator) -> list[ImageInfo]:
         def attempt(path: str) -> ImageInfo | None:
@@ -155,16 +152,13 @@ class RawFiles:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RawArrays:
+class RawArrays(RawPart):
     """Images in one array, uint8 or (deep) uint16; in memory whatever the user says."""
 
     images_NCHW: NDArray[Any]
     labels_N: Tensor
     targets: tuple[Tensor, ...] = ()
-    prepared: bool = True
-
-    def __len__(self) -> int:
-        return len(self.images_NCHW)
+    prepared: ClassVar[bool] = True
 
     def inspect(self, generator: torch.Generator) -> list[ImageInfo]:
         count, channels, height, width = self.images_NCHW.shape

@@ -5,10 +5,12 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Callable
+from contextlib import nullcontext
 
 import torch
 from torch import nn
 
+from dada.engine import seeded
 from dada.models.choice import CPU_SIDE, Choice, default_model, default_network, shrunk
 from dada.models.detector import Detector
 from dada.models.external import (
@@ -117,20 +119,11 @@ def build(
     alone; without it they come from the global random state, as torch does. With `weights` those
     take their place; a head for another number of classes stays as it began.
     """
-    model = _built(name, num_classes, channels, image_size, seed)
+    with nullcontext() if seed is None else seeded(seed, torch.device("cpu")):
+        model = _unseeded(name, num_classes, channels, image_size)
     if weights is not None:
         fit_weights(model, weights, name)
     return model
-
-
-def _built(
-    name: str, num_classes: int, channels: int, image_size: tuple[int, int], seed: int | None
-) -> nn.Module:
-    if seed is None:
-        return _unseeded(name, num_classes, channels, image_size)
-    with torch.random.fork_rng(devices=[]):
-        torch.random.default_generator.manual_seed(seed)
-        return _unseeded(name, num_classes, channels, image_size)
 
 
 def _unseeded(name: str, num_classes: int, channels: int, image_size: tuple[int, int]) -> nn.Module:

@@ -131,17 +131,9 @@ def _cutout(planes_CHW: Planes, value: float, center: Center) -> Planes:
     return covered
 
 
-def _invert(planes_CHW: Planes, value: float, center: Center) -> Planes:
-    return planes_CHW ^ np.uint8(255)
-
-
 def _solarize(planes_CHW: Planes, value: float, center: Center) -> Planes:
     kept = min(256, max(0, ceil(value)))  # levels below the threshold
     return planes_CHW ^ ((planes_CHW >= kept).view(np.uint8) * np.uint8(255))
-
-
-def _posterize(planes_CHW: Planes, value: float, center: Center) -> Planes:
-    return planes_CHW & np.uint8(256 - 2 ** (8 - int(value)))
 
 
 def _autocontrast(planes_CHW: Planes, value: float, center: Center) -> Planes:
@@ -182,17 +174,9 @@ def _blend(duller: NDArray[Any] | float, planes_CHW: Planes, value: float) -> Pl
     return mixed.astype(np.uint8)
 
 
-def _brightness(planes_CHW: Planes, value: float, center: Center) -> Planes:
-    return _blend(0, planes_CHW, value)
-
-
 def _contrast(planes_CHW: Planes, value: float, center: Center) -> Planes:
     luma_HW = _luma(planes_CHW)
     return _blend(int(int(luma_HW.sum()) / luma_HW.size + 0.5), planes_CHW, value)
-
-
-def _color(planes_CHW: Planes, value: float, center: Center) -> Planes:
-    return _blend(_luma(planes_CHW).astype(np.float32), planes_CHW, value)
 
 
 def _sharpness(planes_CHW: Planes, value: float, center: Center) -> Planes:
@@ -202,13 +186,15 @@ def _sharpness(planes_CHW: Planes, value: float, center: Center) -> Planes:
 
 LINES: dict[Callable[..., torch.Tensor], Callable[[Planes, float, Center], Planes]] = {
     geo.cutout: _cutout,
-    photo.invert: _invert,
+    photo.invert: lambda planes, value, center: planes ^ np.uint8(255),
     photo.solarize: _solarize,
-    photo.posterize: _posterize,
+    photo.posterize: lambda planes, value, center: planes & np.uint8(256 - 2 ** (8 - int(value))),
     photo.autocontrast: _autocontrast,
     photo.equalize: _equalize,
-    photo.brightness: _brightness,
+    photo.brightness: lambda planes, value, center: _blend(0, planes, value),
     photo.contrast: _contrast,
-    photo.color: _color,
+    photo.color: lambda planes, value, center: _blend(
+        _luma(planes).astype(np.float32), planes, value
+    ),
     photo.sharpness: _sharpness,
 }

@@ -197,7 +197,8 @@ class Policy:
     def export(self, target: str) -> str:
         """The text of a file that does the same in another library, without this package.
 
-        The targets are torchvision, timm, albumentations, kornia, dali and mmpretrain.
+        The targets are torchvision, timm, albumentations, kornia, dali, mmpretrain, ultralytics
+        and rfdetr.
         """
         from dada.exchange.exports import export
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dada.config import NAMED_BASES
 from dada.policy import Policy
-from dada.report.run_directory import mapping, number
+from dada.safe_json import mapping, number
 
 WHAT = {
     "flip": "mirrored at random",

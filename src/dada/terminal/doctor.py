@@ -55,7 +55,7 @@ COMPLETIONS = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Finding:
     """One line: what was looked at, what was found, and what to do about it."""
 
@@ -93,15 +93,11 @@ def _installed(distribution: str) -> str | None:
 def _python() -> Iterator[Finding]:
     about = versions()
     good = sys.version_info[:2] >= LEAST_PYTHON
-    yield Finding(
-        topic="software",
-        name="python",
-        state=GOOD if good else BAD,
-        found=f"{about['python']} on {platform.system()} {platform.machine()}",
-        hint="" if good else "dada needs Python 3.11 or newer",
-    )
+    found = f"{about['python']} on {platform.system()} {platform.machine()}"
+    hint = "" if good else "dada needs Python 3.11 or newer"
+    yield Finding("software", "python", GOOD if good else BAD, found, hint)
     where = Path(__file__).parents[1]
-    yield Finding(topic="software", name="dada", state=GOOD, found=f"{about['dada']} in {where}")
+    yield Finding("software", "dada", GOOD, f"{about['dada']} in {where}")
 
 
 def _needed() -> Iterator[Finding]:
@@ -111,46 +107,26 @@ def _needed() -> Iterator[Finding]:
         if name == "torch":
             numbers = tuple(int(part) for part in torch.__version__.split(".")[:2])
             hint = "" if numbers >= LEAST_TORCH else "pip install --upgrade torch torchvision"
-        yield Finding(
-            topic="software",
-            name=name,
-            state=BAD if hint else GOOD,
-            found=str(version or "not installed"),
-            hint=hint,
-        )
+        found = str(version or "not installed")
+        yield Finding("software", name, BAD if hint else GOOD, found, hint)
 
 
 def _device() -> Iterator[Finding]:
     cores = os.cpu_count() or 1
-    free = _free_memory_gb()
-    little = free is not None and free < LEAST_MEMORY_GB
-    yield Finding(
-        topic="device",
-        name="CPU",
-        state=GOOD,
-        found=f"{versions()['cpu']}, {cores} core{'' if cores == 1 else 's'}",
-    )
-    if free is not None:
-        yield Finding(
-            topic="device",
-            name="memory",
-            state=NOTE if little else GOOD,
-            found=f"{free:.1f} GB free",
-            hint="close other programs, or use --image-size and --batch-size" if little else "",
-        )
+    processor = f"{versions()['cpu']}, {cores} core{'' if cores == 1 else 's'}"
+    yield Finding("device", "CPU", GOOD, processor)
+    if (free := _free_memory_gb()) is not None:
+        little = free < LEAST_MEMORY_GB
+        hint = "close other programs, or use --image-size and --batch-size" if little else ""
+        yield Finding("device", "memory", NOTE if little else GOOD, f"{free:.1f} GB free", hint)
     if not torch.cuda.is_available():
         yield _no_gpu()
         return
     for index in range(torch.cuda.device_count()):
-        card = torch.cuda.get_device_properties(index)
-        left, whole = torch.cuda.mem_get_info(index)
-        yield Finding(
-            topic="device",
-            name=f"GPU {index}",
-            state=GOOD,
-            found=f"{card.name}, {left / 1e9:.0f} of {whole / 1e9:.0f} GB free, "
-            f"CUDA {torch.version.cuda}",
-        )
+        left, whole = (size / 1e9 for size in torch.cuda.mem_get_info(index))
+        name = torch.cuda.get_device_properties(index).name
+        about = f"{name}, {left:.0f} of {whole:.0f} GB free, CUDA {torch.version.cuda}"
+        yield Finding("device", f"GPU {index}", GOOD, about)
     yield _triton()
 
 
@@ -161,7 +137,7 @@ def _no_gpu() -> Finding:
         hint = f"torch wants CUDA {torch.version.cuda}: update the driver"
     else:
         hint = "searches run on the CPU, with the model `small`"
-    return Finding(topic="device", name="GPU", state=NOTE, found="none that torch sees", hint=hint)
+    return Finding("device", "GPU", NOTE, "none that torch sees", hint)
 
 
 def _triton() -> Finding:
@@ -169,7 +145,7 @@ def _triton() -> Finding:
     slower = "without it GPU batches are augmented by plain torch kernels, more slowly"
     if find_spec("triton") is None:
         hint = f"pip install triton; {slower}"
-        return Finding(topic="device", name="Triton", state=NOTE, found="not installed", hint=hint)
+        return Finding("device", "Triton", NOTE, "not installed", hint)
     from dada.policy import Policy
 
     images_BCHW = torch.arange(4 * 3 * 16 * 16).view(4, 3, 16, 16).remainder(256).to(torch.uint8)
@@ -177,15 +153,11 @@ def _triton() -> Finding:
     try:
         same = torch.equal(invert(images_BCHW.cuda()).cpu(), 255 - images_BCHW)
     except Exception as error:  # a compiler, a driver, a header that is missing: all kinds
-        failed = f"fails: {first_line(error)}"
-        return Finding(topic="device", name="Triton", state=BAD, found=failed, hint=slower)
-    return Finding(
-        topic="device",
-        name="Triton",
-        state=GOOD if same else BAD,
-        found="works" if same else "gives wrong pixels",
-        hint="" if same else "pip install --upgrade torch triton",
-    )
+        return Finding("device", "Triton", BAD, f"fails: {first_line(error)}", slower)
+    if not same:
+        hint = "pip install --upgrade torch triton"
+        return Finding("device", "Triton", BAD, "gives wrong pixels", hint)
+    return Finding("device", "Triton", GOOD, "works")
 
 
 def _free_memory_gb() -> float | None:
@@ -200,13 +172,8 @@ def _free_memory_gb() -> float | None:
 def _optional() -> Iterator[Finding]:
     for name, module, purpose, package in OPTIONAL:
         version = _installed(name) if find_spec(module) else None
-        yield Finding(
-            topic="optional",
-            name=name,
-            state=GOOD if version else NOTE,
-            found=f"{version}  {purpose}" if version else f"not installed  {purpose}",
-            hint="" if version else f"pip install {package}",
-        )
+        found, hint = f"{version or 'not installed'}  {purpose}", f"pip install {package}"
+        yield Finding("optional", name, GOOD if version else NOTE, found, "" if version else hint)
 
 
 def _folder(runs: Path) -> Iterator[Finding]:
@@ -223,17 +190,14 @@ def _folder(runs: Path) -> Iterator[Finding]:
     elif free < LEAST_DISK_GB:
         hint = "make room, or choose another disk with --out"
     state = BAD if not writable else NOTE if hint else GOOD
-    yield Finding(topic="place", name="runs folder", state=state, found=found, hint=hint)
+    yield Finding("place", "runs folder", state, found, hint)
 
 
 def _terminal() -> Iterator[Finding]:
-    terminal = sys.stdout.isatty()
-    yield Finding(
-        topic="place",
-        name="terminal",
-        state=GOOD if terminal else NOTE,
-        found=f"{shutil.get_terminal_size().columns} columns" if terminal else "none: plain lines",
-    )
+    if sys.stdout.isatty():
+        yield Finding("place", "terminal", GOOD, f"{shutil.get_terminal_size().columns} columns")
+    else:
+        yield Finding("place", "terminal", NOTE, "none: plain lines")
     shell = Path(os.environ.get("SHELL", "")).name
     script = COMPLETIONS.get(shell)
     if script is None:
@@ -243,7 +207,7 @@ def _terminal() -> Iterator[Finding]:
     else:
         found, state = f"not installed for {shell}", NOTE
     hint = "dada --install-completion" if script and state == NOTE else ""
-    yield Finding(topic="place", name="completion", state=state, found=found, hint=hint)
+    yield Finding("place", "completion", state, found, hint)
 
 
 def print_findings(findings: list[Finding], console: Console) -> None:

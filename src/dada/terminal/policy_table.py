@@ -33,15 +33,15 @@ def print_policy(
     policy: Policy, console: Console, rows: int = MOST_ROWS, *, sheet: Path | None = None
 ) -> None:
     """The likeliest sub-policies first, then how often each operation is done in all."""
-    _print_tables(policy, console, rows)
+    if policy.subpolicies:
+        _print_tables(policy, console, rows)
+    else:
+        console.print("no augmentation")
     if sheet is not None:
         console.print(f"wrote {sheet}", markup=False, highlight=False, soft_wrap=True)
 
 
 def _print_tables(policy: Policy, console: Console, rows: int) -> None:
-    if not policy.subpolicies:
-        console.print("no augmentation")
-        return
     name = printable(policy.provenance.get("name", "policy"))
     count = len(policy.subpolicies)
     kind = "sub-policy" if count == 1 else "sub-policies"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,15 @@ WORST = 5  # classes in a training's
 def _say(line: str, console: Console, style: str | None = None) -> None:
     # Lines are left to the terminal to break: a command that is copied should be whole.
     console.print(line, highlight=False, markup=False, style=style, soft_wrap=True)
+
+
+def _table(title: str, columns: Iterable[str], rows: Iterable[Iterable[str]]) -> Table:
+    table = Table(title=title, title_justify="left")
+    for column in columns:
+        table.add_column(column, justify="right" if column == "mean" else "left")
+    for row in rows:
+        table.add_row(*row)
+    return table
 
 
 def _print_files(out: Path | None, files: dict[str, str], console: Console) -> None:
@@ -151,12 +161,8 @@ def _by_class(trained: Trained) -> Table:
         tasks.named(trained.task).class_scores(trained.scores), trained.classes, strict=True
     )
     known = sorted((score, name) for score, name in found if score is not None)
-    table = Table(title="classes that are hardest", title_justify="left")
-    for column in ("class", "", "score"):
-        table.add_column(column)
-    for score, name in known[:WORST]:
-        table.add_row(escape(name), bar(score, 16), f"{score:.1%}")
-    return table
+    rows = ((escape(name), bar(score, 16), f"{score:.1%}") for score, name in known[:WORST])
+    return _table("classes that are hardest", ("class", "", "score"), rows)
 
 
 def _confused(trained: Trained) -> Table:
@@ -165,16 +171,14 @@ def _confused(trained: Trained) -> Table:
     errors = zip(scores.class_error_C, trained.classes, scores.confusion_CC, strict=True)
     known = ((error, name, row) for error, name, row in errors if error is not None)
     worst = sorted(known, key=lambda found: -found[0])[:WORST]
-    classes = Table(title="classes with the most errors", title_justify="left")
-    for column in ("class", "", "error", "images", "taken for"):
-        classes.add_column(column)
+    rows = []
     for error, name, row in worst:
         others = [0 if other == name else n for other, n in zip(trained.classes, row, strict=True)]
         mistaken = trained.classes[others.index(max(others))] if max(others) else "-"
-        classes.add_row(
-            escape(name), bar(error, 16), f"{error:.1%}", str(sum(row)), escape(mistaken)
-        )
-    return classes
+        about = f"{error:.1%}", str(sum(row)), escape(mistaken)
+        rows.append((escape(name), bar(error, 16), *about))
+    columns = ("class", "", "error", "images", "taken for")
+    return _table("classes with the most errors", columns, rows)
 
 
 def print_comparison(comparison: Comparison, console: Console, out: Path | None = None) -> None:
@@ -224,9 +228,7 @@ def _interval(ends: tuple[float, float] | None, sign: str = "") -> str:
 
 
 def _differences(comparison: Comparison) -> Table:
-    table = Table(title="differences in points, seed by seed", title_justify="left")
-    for column in ("policy", "against", "mean", "95% interval", ""):
-        table.add_column(column, justify="right" if column == "mean" else "left")
+    rows = []
     for found in comparison.differences:
         word = "no difference seen"
         if found.interval is None:
@@ -235,5 +237,6 @@ def _differences(comparison: Comparison) -> Table:
             word = "better" if found.mean > 0 else "worse"
         widened = f" (picked from {found.picked_from})" if found.picked_from > 1 else ""
         names = escape(found.policy), escape(found.against) + widened
-        table.add_row(*names, f"{found.mean:+.2f}", _interval(found.interval, "+"), word)
-    return table
+        rows.append((*names, f"{found.mean:+.2f}", _interval(found.interval, "+"), word))
+    columns = ("policy", "against", "mean", "95% interval", "")
+    return _table("differences in points, seed by seed", columns, rows)

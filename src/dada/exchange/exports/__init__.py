@@ -5,18 +5,28 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
+from dada.exchange.exports.inline import render
 from dada.exchange.exports.physical_policy import PhysicalPolicy, in_physical_units
 from dada.names import EXPORT_TARGETS, did_you_mean
 from dada.policy import Policy
 from dada.runlog import write_text
 from dada.safe_text import one_line_errors, quoted
 
-# A library's module here has its name, and a `write`: the policy in physical units -> the file.
-TARGETS: dict[str, Callable[[PhysicalPolicy], str]] = {
-    name: importlib.import_module(f"{__name__}.{name}").write for name in EXPORT_TARGETS
-}
+BODIES = ("torchvision", "timm", "kornia", "dali")  # files with code of ours: bodies/NAME_body.py
+
+
+def _writer(name: str) -> Callable[[PhysicalPolicy], str]:
+    """The policy in physical units -> the file: a body, or the `write` of a module of that name."""
+    if name in BODIES:
+        return partial(render, name)
+    write: Callable[[PhysicalPolicy], str] = importlib.import_module(f"{__name__}.{name}").write
+    return write
+
+
+TARGETS = {name: _writer(name) for name in EXPORT_TARGETS}
 SUFFIXES = {"albumentations": ".json"}  # all others are Python
 
 

@@ -1,8 +1,9 @@
 """Turns a body, a Python file that runs inside this package, into one that runs without it.
 
-A body is ordinary, checked source. It imports kernels with `from dada... import names` and holds an
-empty SUBPOLICIES. An export replaces the imports by the source of those names and of everything
-they use, so every kernel is written once, and fills SUBPOLICIES with the policy.
+A body is ordinary, checked source, whose docstring says how the file is used. It imports kernels
+with `from dada... import names` and holds an empty SUBPOLICIES. An export replaces the imports by
+the source of those names and of everything they use, so every kernel is written once, and fills
+SUBPOLICIES with the policy.
 """
 
 from __future__ import annotations
@@ -25,12 +26,14 @@ FIRST_LINES = [
 ]
 
 
-def render(body: str, policy: PhysicalPolicy, header: list[str]) -> str:
-    """The file's text: header comments, the body's own source, the kernels and the policy."""
-    parsed = _body(body)
+def render(target: str, policy: PhysicalPolicy) -> str:
+    """The file's text: the body's docstring as comments, its source, the kernels and the policy."""
+    parsed = _body(f"{target}_body.py")
     wanted, lines = parsed.sources, parsed.lines
-    written: list[str] = [*heading(policy, header), ""]
-    position = 0
+    about = parsed.nodes[0]
+    assert isinstance(about, ast.Expr) and isinstance(about.value, ast.Constant)
+    written = heading(policy, str(about.value.value).rstrip().splitlines())
+    position = about.end_lineno or 0
     further = [_import_line(*new) for new in sorted(wanted.imports.items())]
     for node in parsed.nodes:
         if isinstance(node, ast.ImportFrom) and _is_ours(node.module):

@@ -15,7 +15,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import torch
@@ -55,19 +55,20 @@ class Verification:
 
     policy: Policy  # the chosen one, with provenance["verification"] filled
     chosen: str  # the best guess, by the record of earlier studies and all trainings here
-    measured: str | None  # whose difference to uniform was measured; None: no pairs
-    metric: str  # the task's; of classification "balanced_accuracy" where classes are unequal
-    against: str
-    difference: float | None  # in points, of fresh seeds only
-    interval: tuple[float, float] | None
-    seeds: int  # fresh pairs
     verdict: str
-    rounds: list[dict[str, Any]]
-    candidates: list[dict[str, Any]]
     left_out: list[str]  # candidates for which the budget had no room
-    trainings: int
-    seconds: float
     budget: float
+    # Without any training, these are as they are here.
+    measured: str | None = None  # whose difference to uniform was measured; None: no pairs
+    metric: str = "accuracy"  # the task's; "balanced_accuracy" where classes are unequal
+    against: str = AGAINST
+    difference: float | None = None  # in points, of fresh seeds only
+    interval: tuple[float, float] | None = None
+    seeds: int = 0  # fresh pairs
+    rounds: list[dict[str, Any]] = field(default_factory=list)
+    candidates: list[dict[str, Any]] = field(default_factory=list)
+    trainings: int = 0
+    seconds: float = 0.0
     looks: int = 1  # how often fresh pairs were looked at: later intervals are wider
 
     def facts(self) -> dict[str, Any]:
@@ -273,18 +274,8 @@ def _not_verified(
         Verification(
             policy=candidates[chosen],
             chosen=chosen,
-            measured=None,
-            metric="accuracy",
-            against=AGAINST,
-            difference=None,
-            interval=None,
-            seeds=0,
             verdict=verdict,
-            rounds=[],
-            candidates=[],
             left_out=[name for name in others if name != chosen],
-            trainings=0,
-            seconds=0.0,
             budget=budget,
         )
     )
@@ -308,7 +299,6 @@ def _verification(
             measured=outcome.measured,
             metric=metric,
             looks=looks,
-            against=AGAINST,
             difference=outcome.difference,
             interval=outcome.interval,
             seeds=plan.pairs,

@@ -1,3 +1,14 @@
+"""For Kornia; needs torch and kornia, nothing else.
+
+    from this_file import DadaPolicy
+    augment = kornia.augmentation.AugmentationSequential(DadaPolicy(), data_keys=['input'])
+
+An augmentation of Kornia's for BCHW batches of float in 0..1, alone or in a container; every
+image has its own draw. Masks, boxes and key points are moved along by the containers.
+Images are rounded to 8 bits and changed byte for byte as by Pillow, which Kornia's own
+operations do not do: no gradient flows through. Randomness is torch's.
+"""
+
 # Letters: B images, C channels, H height, W width, N sub-policies, K operations in each.
 from __future__ import annotations
 
