@@ -25,7 +25,6 @@ from dada.data.annotations import (
     Complaints,
     check_classes,
     clean_boxes,
-    is_number,
     label_rows,
     presence,
     strata,
@@ -36,6 +35,7 @@ from dada.data.images import from_item, image_info
 from dada.data.pydatasets import RawDataset
 from dada.data.raw import RawSplit, TargetsOf, class_names
 from dada.data.split import IN_MEMORY_LIMIT
+from dada.safe_json import number
 from dada.safe_text import quoted
 
 MULTILABEL, SEGMENTATION, DETECTION = "multilabel", "segmentation", "detection"
@@ -154,7 +154,7 @@ class _Items:
         """Also of floats that are whole: a dataset may hold all its numbers in one kind."""
         found: list[Any] = self.array(i, "labels").reshape(-1).tolist()
         for value in found:
-            if not is_number(value) or value != int(value):
+            if number(value) is None or value != int(value):
                 problem = f"labels must be whole numbers, got {quoted(value)}"
                 raise ValueError(f"{self.where}[{i}]: {problem}")
         return [int(value) for value in found]
