@@ -209,8 +209,8 @@ class _Masks:
         ids = np.zeros(size, np.int32)
         if self.places and self.masks_MHW.shape[1:] != size:
             raise ValueError(f"{self.where}: masks of {self.masks_MHW.shape[1:]}, image of {size}")
-        for number, place in enumerate(self.places, 1):
-            ids[self.masks_MHW[place] > 0] = number
+        for own, place in enumerate(self.places, 1):
+            ids[self.masks_MHW[place] > 0] = own
         return ids
 
 
