@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -294,6 +296,51 @@ def test_python_items_that_do_not_fit() -> None:
         load([(image, {"boxes": torch.zeros(0, 4), "labels": torch.zeros(0)})] * 3)
     with pytest.raises(ValueError, match="for detection, not for segmentation"):
         load(Boxes(4, 0), task="segmentation")
+
+
+BOX = torch.tensor([[1.0, 1, 5, 5]])
+ITEMS = {  # a second item that does not fit, and what is said of it
+    "nan": (
+        {"boxes": BOX, "labels": torch.tensor([math.nan])},
+        "labels must be whole numbers, got nan",
+    ),
+    "inf": ({"boxes": BOX, "labels": [math.inf]}, "labels must be whole numbers, got inf"),
+    "half": ({"boxes": BOX, "labels": np.array([1.5])}, "labels must be whole numbers, got 1.5"),
+    "word": ({"boxes": BOX, "labels": ["cat"]}, "labels must be whole numbers, got 'cat'"),
+    "rows": ({"boxes": BOX, "labels": [[1], [1, 2]]}, "rows of labels differ in length"),
+    "five": ({"boxes": torch.zeros(5), "labels": [1]}, "boxes must be rows of x0, y0, x1, y1"),
+    "ragged": ({"boxes": [[1, 2, 3, 4], [1]], "labels": [1, 1]}, "rows of boxes differ in length"),
+    "masks": (
+        {"boxes": BOX, "labels": [1], "masks": torch.zeros(2, 8, 8)},
+        "1 boxes, but 2 masks",
+    ),
+    "none": (None, "every target must be a dict with boxes and labels"),
+}
+
+
+@pytest.mark.parametrize("name", ITEMS)
+def test_a_python_item_that_does_not_fit_is_named(name: str) -> None:
+    image = torch.zeros(3, 8, 8, dtype=torch.uint8)
+    bad, says = ITEMS[name]
+    good = {"boxes": BOX, "labels": torch.tensor([1])}
+    if isinstance(bad, dict) and "masks" in bad:
+        good = {**good, "masks": torch.ones(1, 8, 8)}
+    with pytest.raises(ValueError, match=rf"^list\[1\]: {re.escape(says)}") as told:
+        load([(image, good), (image, bad), (image, good)])
+    assert "\n" not in str(told.value)
+
+
+def test_labels_may_be_whole_floats() -> None:
+    image = torch.zeros(3, 8, 8, dtype=torch.uint8)
+    items = [(image, {"boxes": BOX, "labels": torch.tensor([float(1 + i % 2)])}) for i in range(4)]
+    assert load(items).train.targets[0][:, 0, 4].tolist() == [0, 1, 0, 1]
+
+
+@pytest.mark.parametrize("bad", [torch.full((8, 8), math.nan), None, "a mask"], ids=str)
+def test_a_mask_that_holds_no_classes_is_named(bad: object) -> None:
+    image, good = torch.zeros(3, 8, 8, dtype=torch.uint8), torch.eye(8).long()
+    with pytest.raises(ValueError, match=r"^list\[1\]: masks must hold whole numbers 0..254"):
+        load([(image, good), (image, bad)])
 
 
 # --- several labels -----------------------------------------------------------------------------

@@ -10,6 +10,7 @@ import math
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,10 +20,11 @@ from torch import Tensor, nn
 
 import dada
 from dada import tasks
-from dada.config import TrainConfig
+from dada.config import ShortTraining, TrainConfig
 from dada.data import load, split_off_validation
 from dada.engine import ALONE, Precision
 from dada.models.pyramid import Features
+from dada.ops import PAPER
 from dada.tasks import DetectionScores, MultilabelScores, SegmentationScores
 from dada.tasks.coco import Objects, average_precision
 from dada.tasks.detection import as_torchvision
@@ -255,6 +257,16 @@ def test_a_search_for_several_labels_takes_the_papers_step_too() -> None:
         assert found.policy.provenance["task"] == "multilabel"
 
 
+def test_data_with_masks_of_objects_is_searched() -> None:
+    from test_planted_tasks import QUICK
+
+    few = {"Rotate", "Brightness"}
+    shut = tuple(op.name for op in PAPER if op.name not in few)
+    quick = replace(QUICK, training=ShortTraining(steps=4, least_epochs=1))
+    found = dada.search(Scenes(12, 0, side=24), device="cpu", lookahead=quick, exclude=shut)
+    assert set(found.policy.provenance["lookahead"]["score"]) == few
+
+
 def test_a_search_that_nothing_would_decide_is_refused() -> None:
     for settings in ({"lookahead": 0}, {"preset": "paper"}):
         with pytest.raises(ValueError, match="searched by looking ahead alone"):
@@ -301,6 +313,32 @@ def as_floats(split: dada.data.Split):  # type: ignore[no-untyped-def]
 # --- run directories ----------------------------------------------------------------------------
 
 
+def killed_and_resumed(
+    folder: Path, line: list[str], begun: str, lines: int, compared: tuple[str, ...]
+) -> None:
+    """Once whole; once killed as soon as a file of the run has so many lines, and resumed."""
+    line = [sys.executable, "-m", "dada", *line, "--device", "cpu"]
+    said = {"cwd": folder, "capture_output": True, "text": True}
+    whole = subprocess.run([*line, "--out", "whole"], **said)  # type: ignore[call-overload]
+    assert whole.returncode == 0, whole.stderr
+    silent = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    killed = subprocess.Popen([*line, "--out", "killed"], cwd=folder, **silent)
+    seen, ends = folder / "killed" / begun, time.monotonic() + 120
+    while time.monotonic() < ends and not (
+        seen.exists() and len(seen.read_text().splitlines()) >= lines
+    ):
+        time.sleep(0.02)
+    assert killed.poll() is None, "it ended before it was killed"
+    killed.kill()
+    killed.wait()
+    assert not (folder / "killed" / compared[0]).exists()
+    again = subprocess.run([*line, "--out", "killed", "--resume"], **said)  # type: ignore[call-overload]
+    assert again.returncode == 0, again.stderr
+    for name in compared:
+        one, other = ((folder / run / name).read_bytes() for run in ("whole", "killed"))
+        assert one == other, name
+
+
 @pytest.mark.parametrize(
     "write",
     [write_masks, pytest.param(write_objects, marks=pytest.mark.slow)],
@@ -308,29 +346,24 @@ def as_floats(split: dada.data.Split):  # type: ignore[no-untyped-def]
 )
 def test_a_training_killed_and_resumed_gives_the_same_bytes(write, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     write(tmp_path / "data", Scenes(24, 0))
-    line = [sys.executable, "-m", "dada", "train", "data", "--policy", "uniform", "--device", "cpu"]
-    line += ["--epochs", "12", "--batch-size", "8", "--flip", "--crop", "3"]
-    whole = subprocess.run([*line, "--out", "whole"], cwd=tmp_path, capture_output=True, text=True)
-    assert whole.returncode == 0, whole.stderr
-    silent = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    killed = subprocess.Popen([*line, "--out", "killed"], cwd=tmp_path, **silent)
-    log = tmp_path / "killed" / "log.jsonl"
-    ends = time.monotonic() + 60
-    while time.monotonic() < ends and not (log.exists() and len(log.read_text().splitlines()) >= 3):
-        time.sleep(0.02)
-    killed.kill()
-    killed.wait()
-    again = subprocess.run(
-        [*line, "--out", "killed", "--resume"], cwd=tmp_path, capture_output=True, text=True
-    )
-    assert again.returncode == 0, again.stderr
-    for name in ("model.safetensors", "scores.json"):
-        one, other = ((tmp_path / run / name).read_bytes() for run in ("whole", "killed"))
-        assert one == other, name
+    line = ["train", "data", "--policy", "uniform", "--epochs", "12", "--batch-size", "8"]
+    line += ["--flip", "--crop", "3"]
+    killed_and_resumed(tmp_path, line, "log.jsonl", 3, ("model.safetensors", "scores.json"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("write", [write_masks, write_objects], ids=["masks", "objects"])
+def test_a_search_killed_and_resumed_gives_the_same_bytes(write, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    """Killed after the first run with arms: that one is not made again."""
+    write(tmp_path / "data", Scenes(24, 0))
+    few = {"Rotate", "Brightness", "Cutout"}
+    line = ["search", "data", "--lookahead", "30", "--exclude"]
+    line.append(",".join(op.name for op in PAPER if op.name not in few))
+    killed_and_resumed(tmp_path, line, "lookahead.json", 2, ("policy.json", "lookahead.json"))
 
 
 def test_a_finished_run_is_read_back(tmp_path: Path) -> None:
-    for kind, name in ((Masks, "m"), (Boxes, "b")):
+    for kind, name in ((Masks, "m"), (Boxes, "b"), (Scenes, "o")):
         asked = {"device": "cpu", "epochs": 1, "batch_size": 4, "out": tmp_path / name}
         first = dada.train(kind(10, 0), "none", **asked)
         second = dada.train(kind(10, 0), "none", **asked, resume=True)

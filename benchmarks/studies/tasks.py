@@ -14,8 +14,8 @@ judge   `dada`: `--searches` (3) searches of the training images with default se
         interval. "chosen free" is the free policy that two trainings each on half of the training
         images, scored on the other half, prefer. The score is the task's own: mean IoU, AP50.
 table5  The paper's: a classifier is trained without a policy and with one that was searched for on
-        its data, then a detector on each as backbone; box AP of both, `--seeds` (5) of each, with
-        the interval of the paired differences.
+        its data, crop and flip in both, then a detector on each as backbone; box AP of both,
+        `--seeds` (5) of each, with the interval of the paired differences.
 
 What is in the file is not run again, so a study may be stopped. `--at-once` trainings share a card:
 of `judge` in one process, of `table5` in processes of their own; results do not depend on it.
@@ -39,7 +39,7 @@ import torch
 
 import dada
 from dada import Policy, models, tasks
-from dada.config import TrainConfig
+from dada.config import NAMED_BASES, TrainConfig
 from dada.data import Part, Split, load, split_off_validation
 from dada.data.parts import TensorPart
 from dada.engine import resolve_device
@@ -54,6 +54,7 @@ from measure import machine, print_table, welch
 FREE = ("none", "uniform", "trivialaugment", "randaugment:1,0.5")
 CHOOSING = 2  # trainings of each free policy on half of the images
 TEST_SHARE = 0.4
+BASE = NAMED_BASES["photo"]  # of classifiers: crop and flip, as the paper's stock networks have it
 
 
 def joined(one: TensorPart, other: TensorPart) -> TensorPart:
@@ -280,6 +281,7 @@ def _detector(args: argparse.Namespace, name: str, policy: Policy, seed: int) ->
         resume=True,
         epochs=args.class_epochs,
         image_size=args.class_size,
+        base=BASE,
         **shared,
     )
     trained = dada.train(

@@ -21,6 +21,7 @@ from paper_tables import PAPER, found_table
 from photo_tables import PHOTOGRAPHS
 from reliability_table import RELIABILITY
 from study_tables import LOG, STUDY
+from task_tables import BACKBONES, DETECTION
 
 from dada.trials.cost import SPEEDS
 
@@ -191,8 +192,9 @@ TABLES: dict[str, dict[str, Callable[[], str]]] = {
         "hypergradient table": hypergradient_table,
         "cifar10 table": cifar10_table,
     },
+    "docs/detection.md": DETECTION,
     "docs/estimators.md": ESTIMATORS,
-    "docs/paper.md": PAPER,
+    "docs/paper.md": PAPER | BACKBONES,
     "docs/policy-format.md": {"found policies table": found_table},
     "docs/photographs.md": PHOTOGRAPHS,
     "docs/reliability.md": RELIABILITY,

@@ -35,6 +35,8 @@ from dada.data.images import from_item, image_info
 from dada.data.pydatasets import RawDataset
 from dada.data.raw import RawSplit, TargetsOf, class_names
 from dada.data.split import IN_MEMORY_LIMIT
+from dada.safe_json import number
+from dada.safe_text import quoted
 
 MULTILABEL, SEGMENTATION, DETECTION = "multilabel", "segmentation", "detection"
 
@@ -89,7 +91,10 @@ def from_items(source: Any, task: str | None) -> RawSplit | None:
 def _single(items: Any, pair: bool, source: Any) -> bool:
     if not pair:
         return False
-    rows = np.asarray(source[1])
+    try:
+        rows = np.asarray(source[1])
+    except ValueError:
+        return False  # of different lengths, which is said where they are read
     return bool((rows.sum(1) == 1).all()) or not np.isin(rows, (0, 1)).all()
 
 
@@ -132,11 +137,27 @@ class _Items:
         sizes = [(image.height, image.width) for image in self.images]
         return targets_of(annotations, names, sizes.__getitem__, task, has_objects)
 
-    def array(self, target: Any, name: str) -> NDArray[Any]:
+    def array(self, i: int, name: str) -> NDArray[Any]:
+        """What the i-th target holds under a name."""
+        target, where = self.targets[i], f"{self.where}[{i}]"
         if not isinstance(target, Mapping) or not isinstance(target.get(name), Tensor | Iterable):
-            raise ValueError(f"{self.where}: every target must be a dict with boxes and labels")
+            raise ValueError(f"{where}: every target must be a dict with boxes and labels")
         value = target[name]
-        return value.detach().cpu().numpy() if isinstance(value, Tensor) else np.asarray(value)
+        if isinstance(value, Tensor):
+            return value.detach().cpu().numpy()
+        try:
+            return np.asarray(value)
+        except ValueError:
+            raise ValueError(f"{where}: rows of {name} differ in length") from None
+
+    def labels(self, i: int) -> list[int]:
+        """Also of floats that are whole: a dataset may hold all its numbers in one kind."""
+        found: list[Any] = self.array(i, "labels").reshape(-1).tolist()
+        for value in found:
+            if number(value) is None or value != int(value):
+                problem = f"labels must be whole numbers, got {quoted(value)}"
+                raise ValueError(f"{self.where}[{i}]: {problem}")
+        return [int(value) for value in found]
 
 
 Classes = tuple[str, ...]
@@ -146,7 +167,7 @@ Made = tuple[Tensor, Classes, TargetsOf]
 
 def _detection(items: _Items) -> Made:
     where, complaints = items.where, items.complaints
-    labels = [[int(label) for label in items.array(target, "labels")] for target in items.targets]
+    labels = [items.labels(i) for i in range(len(items.targets))]
     every = {label for each in labels for label in each}
     if not every:
         raise ValueError(f"{where}: no image has a box")
@@ -158,14 +179,17 @@ def _detection(items: _Items) -> Made:
     check_classes(max(every), where)
     annotations = []
     for i, (image, target, own) in enumerate(zip(items.images, items.targets, labels, strict=True)):
-        boxes = items.array(target, "boxes").reshape(-1, 4).tolist()
-        if len(boxes) != len(own):
-            raise ValueError(f"{where}[{i}]: {len(boxes)} boxes, but {len(own)} labels")
+        here, array = f"{where}[{i}]", items.array(i, "boxes")
+        if array.size % 4:
+            raise ValueError(f"{here}: boxes must be rows of x0, y0, x1, y1, got {array.shape}")
+        boxes = array.reshape(-1, 4).tolist()
+        masks = items.array(i, "masks") if "masks" in target else None
+        for others, what in ((own, "labels"), (masks, "masks")):
+            if others is not None and len(boxes) != len(others):
+                raise ValueError(f"{here}: {len(boxes)} boxes, but {len(others)} {what}")
         numbers = [label - first for label in own]
-        size = (image.height, image.width)
-        kept = clean_boxes(boxes, numbers, size, f"{where}[{i}]", complaints)
-        masks = items.array(target, "masks") if "masks" in target else None
-        objects = None if masks is None else _Masks(masks, kept.places, f"{where}[{i}]")
+        kept = clean_boxes(boxes, numbers, (image.height, image.width), here, complaints)
+        objects = None if masks is None else _Masks(masks, kept.places, here)
         annotations.append(Annotation(boxes=kept.boxes, labels=kept.labels, objects=objects))
     classes = items.classes(max(every) - first + 1, background=True)
     labels_N = strata(presence(annotations, len(classes), where))
@@ -185,17 +209,22 @@ class _Masks:
         ids = np.zeros(size, np.int32)
         if self.places and self.masks_MHW.shape[1:] != size:
             raise ValueError(f"{self.where}: masks of {self.masks_MHW.shape[1:]}, image of {size}")
-        for number, place in enumerate(self.places, 1):
-            ids[self.masks_MHW[place] > 0] = number
+        for own, place in enumerate(self.places, 1):
+            ids[self.masks_MHW[place] > 0] = own
         return ids
 
 
 def _segmentation(items: _Items) -> Made:
     where = items.where
     masks = [np.squeeze(np.asarray(target)) for target in items.targets]
-    every = {int(value) for mask in masks for value in np.unique(mask)}
-    known = every - {IGNORED}
-    if any(mask.dtype.kind not in "iub" for mask in masks) or not known or min(known) < 0:
+    for i, mask in enumerate(masks):
+        if mask.dtype.kind not in "iub":
+            raise ValueError(
+                f"{where}[{i}]: masks must hold whole numbers 0..254, or 255 for no class; "
+                f"got {mask.dtype}"
+            )
+    known = {int(value) for mask in masks for value in np.unique(mask)} - {IGNORED}
+    if not known or min(known) < 0:
         raise ValueError(f"{where}: masks must hold whole numbers 0..254, or 255 for no class")
     if max(known) >= IGNORED:
         raise ValueError(f"{where}: masks must hold 0..254, or 255 for no class; got {max(known)}")

@@ -143,7 +143,7 @@ def is_grey(split: Split) -> bool:
     if not split.train_is_held:
         return False
     for index_B in torch.arange(len(split.train)).split(IMAGES_LOOKED_AT):
-        images_BCHW, _ = split.train.batch(index_B)
+        images_BCHW = split.train.batch(index_B)[0]
         if not (images_BCHW == images_BCHW[:, :1]).all():
             return False
     return True

@@ -5,6 +5,7 @@ Letters: B images, C channels or classes, H height, W width.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict
@@ -25,6 +26,14 @@ Passes = Callable[[], AbstractContextManager[Any]]
 """Gives a context for a forward pass, in the precision that was asked for."""
 
 
+# Settings of a training from scratch of a small network whose targets are places.
+OF_PLACES = {
+    "batch_size": 16,
+    "optimizer": "adamw",
+    "lr": 2e-3,
+    "warmup_factor": 1.0,
+    "weight_decay": 1e-2,
+}
 ON_A_BACKBONE = {"lr": 2e-4, "batch_size": 8}
 
 
@@ -60,6 +69,9 @@ class Task:
     # Whether the paper's step can be asked: it needs a loss of every image whose target stays.
     measures: ClassVar[bool] = False
     settings: ClassVar[Mapping[str, Any]] = {}  # of a training, where they differ from the usual
+    scores: ClassVar[type[Any]]  # what a meter gives: a dataclass
+    of_classes: ClassVar[str]  # the name there of the score of every class
+    told: ClassVar[Mapping[str, str]]  # and of fractions that a person is told, in which words
 
     def settings_for(self, model: str) -> Mapping[str, Any]:
         """Those for a network by name: on a backbone it learns in smaller steps than our own."""
@@ -76,6 +88,10 @@ class Task:
         label_smoothing: float = 0.0,
     ) -> Tensor:
         """The training loss of a batch; `called` is the network, or its compiled twin."""
+        return self.loss_of(called(views_BCHW), targets[0], label_smoothing)
+
+    def loss_of(self, outputs: Tensor, target: Tensor, label_smoothing: float) -> Tensor:
+        """The same, for a network that returns what the target is compared with."""
         raise NotImplementedError
 
     def loss_B(self, outputs: Tensor, target: Tensor) -> Tensor:
@@ -114,7 +130,7 @@ class Task:
 
     def class_scores(self, scores: Any) -> list[float | None]:
         """In 0..1, None for a class that was not there."""
-        raise NotImplementedError
+        return list(getattr(scores, self.of_classes))
 
     def kept(self, scores: Any) -> dict[str, Any]:
         """Of the scores, what a comparison keeps of every training."""
@@ -130,11 +146,20 @@ class Task:
 
     def read(self, content: Mapping[str, Any], num_classes: int) -> TaskScores:
         """The scores from their file; TypeError or AssertionError where that is damaged."""
-        raise NotImplementedError
+        scores = self.scores(**content)
+        by_class = self.class_scores(scores)
+        assert len(by_class) == num_classes
+        alone = {name: each for name, each in asdict(scores).items() if name != self.of_classes}
+        known = [each for each in (*alone.values(), *by_class) if each is not None]
+        assert all(map(math.isfinite, known))
+        found: TaskScores = scores
+        return found
 
     def words(self, scores: Any) -> dict[str, str]:
         """What a person reads: a name for each number."""
-        raise NotImplementedError
+        found = {words: getattr(scores, name) for name, words in self.told.items()}
+        shares = {words: f"{each:.2%}" for words, each in found.items() if each is not None}
+        return {**shares, "loss": f"{scores.loss:.4f}"}
 
     def drawn(
         self, picture: Image.Image, target: Sequence[Tensor], classes: Sequence[str]

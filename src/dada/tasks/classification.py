@@ -8,13 +8,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dada.tasks.base import Called, Meter, Passes, Targets, Task
+from dada.tasks.base import Meter, Passes, Targets, Task
 
 # By which logits are divided before the loss is taken, to see how much of it is confidence.
 TEMPERATURES = tuple(2 ** (step / 4) for step in range(-6, 7))
@@ -45,18 +45,14 @@ class Classification(Task):
     decides = "accuracy"
     metrics = ("accuracy", "balanced_accuracy")
     measures = True
+    told: ClassVar[Mapping[str, str]] = {
+        "accuracy": "accuracy",
+        "top5": "among the best five",
+        "balanced_accuracy": "mean accuracy of the classes",
+    }
 
-    def loss(
-        self,
-        model: nn.Module,
-        called: Called,
-        views_BCHW: Tensor,
-        targets: Targets,
-        *,
-        label_smoothing: float = 0.0,
-    ) -> Tensor:
-        (labels_B,) = targets
-        return F.cross_entropy(called(views_BCHW), labels_B, label_smoothing=label_smoothing)
+    def loss_of(self, outputs: Tensor, target: Tensor, label_smoothing: float) -> Tensor:
+        return F.cross_entropy(outputs, target, label_smoothing=label_smoothing)
 
     def loss_B(self, outputs: Tensor, target: Tensor) -> Tensor:
         return F.cross_entropy(outputs, target, reduction="none")
@@ -86,14 +82,6 @@ class Classification(Task):
         numbers = (scores.accuracy, scores.balanced_accuracy, scores.loss, scores.images, *known)
         assert all(map(math.isfinite, numbers))
         return scores
-
-    def words(self, scores: Scores) -> dict[str, str]:
-        found = {"accuracy": f"{scores.accuracy:.2%}"}
-        if scores.top5 is not None:
-            found["among the best five"] = f"{scores.top5:.2%}"
-        found["mean accuracy of the classes"] = f"{scores.balanced_accuracy:.2%}"
-        found["loss"] = f"{scores.loss:.4f}"
-        return found
 
 
 class _Counts:

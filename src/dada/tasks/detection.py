@@ -10,12 +10,11 @@ they are here, and gives its losses by `losses(images, boxes)`: its step can be 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from PIL import Image
@@ -26,7 +25,7 @@ from torch.nn.modules.dropout import _DropoutNd
 from dada.engine import seeded
 from dada.policy.moving import Moves
 from dada.tasks import coco, drawing
-from dada.tasks.base import Called, Meter, Passes, Targets, Task
+from dada.tasks.base import OF_PLACES, Called, Meter, Passes, Targets, Task
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,24 +51,19 @@ class Detection(Task):
     decides = "ap50"  # of few images it is steadier than the mean over overlaps
     metrics = ("ap50", "ap", "ap75")
     moves = True
-    settings: Mapping[str, Any] = {  # type: ignore[misc]
-        "batch_size": 16,
-        "least_epochs": 30,
-        "least_steps": 600,
-        "optimizer": "adamw",
-        "lr": 2e-3,
-        "warmup_factor": 1.0,
-        "weight_decay": 1e-2,
+    settings: ClassVar[Mapping[str, Any]] = {**OF_PLACES, "least_epochs": 30, "least_steps": 600}
+    scores = DetectionScores
+    of_classes = "class_ap50_C"
+    told: ClassVar[Mapping[str, str]] = {
+        "ap50": "average precision at overlap 0.5 (AP50)",
+        "ap": "average precision (COCO's AP)",
+        "ap75": "at overlap 0.75 (AP75)",
+        "mask_ap": "AP of masks",
+        "mask_ap50": "AP50 of masks",
     }
 
     def loss(
-        self,
-        model: nn.Module,
-        called: Called,
-        views_BCHW: Tensor,
-        targets: Targets,
-        *,
-        label_smoothing: float = 0.0,
+        self, model: nn.Module, called: Called, views_BCHW: Tensor, targets: Targets, **how: Any
     ) -> Tensor:
         return _loss_of(model, views_BCHW, targets)
 
@@ -107,30 +101,6 @@ class Detection(Task):
             raise ValueError(
                 "detection is scored by pycocotools; run: pip install 'dada-augment[detection]'"
             )
-
-    def class_scores(self, scores: DetectionScores) -> list[float | None]:
-        return list(scores.class_ap50_C)
-
-    def read(self, content: Mapping[str, Any], num_classes: int) -> DetectionScores:
-        scores = DetectionScores(**content)
-        assert len(scores.class_ap50_C) == num_classes
-        masks = scores.mask_ap, scores.mask_ap50, scores.mask_ap75
-        known = [each for each in (*scores.class_ap50_C, *masks) if each is not None]
-        numbers = (scores.ap, scores.ap50, scores.ap75, scores.loss, scores.images, *known)
-        assert all(map(math.isfinite, numbers))
-        return scores
-
-    def words(self, scores: DetectionScores) -> dict[str, str]:
-        found = {
-            "average precision at overlap 0.5 (AP50)": f"{scores.ap50:.2%}",
-            "average precision (COCO's AP)": f"{scores.ap:.2%}",
-            "at overlap 0.75 (AP75)": f"{scores.ap75:.2%}",
-        }
-        if scores.mask_ap is not None:
-            found |= {"AP of masks": f"{scores.mask_ap:.2%}"}
-        if scores.mask_ap50 is not None:
-            found |= {"AP50 of masks": f"{scores.mask_ap50:.2%}"}
-        return {**found, "loss": f"{scores.loss:.4f}"}
 
     def drawn(
         self, picture: Image.Image, target: Sequence[Tensor], classes: Sequence[str]

@@ -5,17 +5,16 @@ Letters: B images of a batch, N in all, C classes.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dada.tasks.base import Called, Meter, Passes, Targets, Task
+from dada.tasks.base import Meter, Passes, Targets, Task
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,19 +35,16 @@ class Multilabel(Task):
     decides = "mean_average_precision"
     metrics = ("mean_average_precision", "exact")
     measures = True
+    scores = MultilabelScores
+    of_classes = "class_average_precision_C"
+    told: ClassVar[Mapping[str, str]] = {
+        "mean_average_precision": "mean average precision",
+        "exact": "images with all labels right",
+    }
 
-    def loss(
-        self,
-        model: nn.Module,
-        called: Called,
-        views_BCHW: Tensor,
-        targets: Targets,
-        *,
-        label_smoothing: float = 0.0,
-    ) -> Tensor:
-        (labels_BC,) = targets
-        smooth_BC = labels_BC.float() * (1 - label_smoothing) + label_smoothing / 2
-        return F.binary_cross_entropy_with_logits(called(views_BCHW).float(), smooth_BC)
+    def loss_of(self, outputs: Tensor, target: Tensor, label_smoothing: float) -> Tensor:
+        smooth_BC = target.float() * (1 - label_smoothing) + label_smoothing / 2
+        return F.binary_cross_entropy_with_logits(outputs.float(), smooth_BC)
 
     def loss_B(self, outputs: Tensor, target: Tensor) -> Tensor:
         outputs = outputs.float()
@@ -57,24 +53,6 @@ class Multilabel(Task):
 
     def meter(self, num_classes: int, device: Any) -> Meter:
         return _Predictions()
-
-    def class_scores(self, scores: MultilabelScores) -> list[float | None]:
-        return list(scores.class_average_precision_C)
-
-    def read(self, content: Mapping[str, Any], num_classes: int) -> MultilabelScores:
-        scores = MultilabelScores(**content)
-        assert len(scores.class_average_precision_C) == num_classes
-        known = [each for each in scores.class_average_precision_C if each is not None]
-        numbers = (scores.mean_average_precision, scores.exact, scores.loss, scores.images, *known)
-        assert all(map(math.isfinite, numbers))
-        return scores
-
-    def words(self, scores: MultilabelScores) -> dict[str, str]:
-        return {
-            "mean average precision": f"{scores.mean_average_precision:.2%}",
-            "images with all labels right": f"{scores.exact:.2%}",
-            "loss": f"{scores.loss:.4f}",
-        }
 
 
 class _Predictions:

@@ -5,10 +5,9 @@ Letters: B images of a batch, C classes, H height, W width.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -17,7 +16,7 @@ from torch import Tensor, nn
 
 from dada.policy.moving import Moves
 from dada.tasks import drawing
-from dada.tasks.base import Called, Meter, Passes, Targets, Task
+from dada.tasks.base import OF_PLACES, Meter, Passes, Targets, Task
 
 IGNORED = 255  # a pixel of no class: nobody says what it is, or it came from outside the image
 
@@ -40,27 +39,16 @@ class Segmentation(Task):
     decides = "mean_iou"
     metrics = ("mean_iou", "pixel_accuracy")
     moves = True
-    settings: Mapping[str, Any] = {  # type: ignore[misc]
-        "batch_size": 16,
-        "least_epochs": 20,
-        "least_steps": 400,
-        "optimizer": "adamw",
-        "lr": 2e-3,
-        "warmup_factor": 1.0,
-        "weight_decay": 1e-2,
+    settings: ClassVar[Mapping[str, Any]] = {**OF_PLACES, "least_epochs": 20, "least_steps": 400}
+    scores = SegmentationScores
+    of_classes = "class_iou_C"
+    told: ClassVar[Mapping[str, str]] = {
+        "mean_iou": "mean intersection over union",
+        "pixel_accuracy": "pixels of the right class",
     }
 
-    def loss(
-        self,
-        model: nn.Module,
-        called: Called,
-        views_BCHW: Tensor,
-        targets: Targets,
-        *,
-        label_smoothing: float = 0.0,
-    ) -> Tensor:
-        logits_BCHW = called(views_BCHW).float()
-        return _loss_B(logits_BCHW, targets[0], label_smoothing).mean()
+    def loss_of(self, outputs: Tensor, target: Tensor, label_smoothing: float) -> Tensor:
+        return _loss_B(outputs.float(), target, label_smoothing).mean()
 
     def moved(self, targets: Targets, moves: Moves) -> tuple[Tensor, ...]:
         # One more and one less, in 8 bits: 0, which comes in from outside, is then IGNORED.
@@ -78,24 +66,6 @@ class Segmentation(Task):
 
     def default_model(self, device_type: str, image_size: tuple[int, int]) -> str:
         return "unet"
-
-    def class_scores(self, scores: SegmentationScores) -> list[float | None]:
-        return list(scores.class_iou_C)
-
-    def read(self, content: Mapping[str, Any], num_classes: int) -> SegmentationScores:
-        scores = SegmentationScores(**content)
-        assert len(scores.class_iou_C) == num_classes
-        known = [each for each in scores.class_iou_C if each is not None]
-        numbers = (scores.mean_iou, scores.pixel_accuracy, scores.loss, scores.images, *known)
-        assert all(map(math.isfinite, numbers))
-        return scores
-
-    def words(self, scores: SegmentationScores) -> dict[str, str]:
-        return {
-            "mean intersection over union": f"{scores.mean_iou:.2%}",
-            "pixels of the right class": f"{scores.pixel_accuracy:.2%}",
-            "loss": f"{scores.loss:.4f}",
-        }
 
     def drawn(
         self, picture: Image.Image, target: Sequence[Tensor], classes: Sequence[str]
