@@ -80,6 +80,25 @@ def train_table() -> str:
     )
 
 
+def stacks_table() -> str:
+    """Images/s of networks as one stack, beside one at a time or the best number of streams."""
+    speed = {row["row"]: row["images_per_second"] for row in result_of("stacks")["steps"]}
+    rows = [
+        (f"one network, batch {batch}", speed[f"one, 1 x 1, batch {batch}"], 1, batch)
+        for batch in (128, 512, 2048)
+    ]
+    streams = max(speed[row] for row in speed if row.startswith("streams"))
+    rows += [(f"{groups} networks, batch 128", streams, groups, 128) for groups in (4, 8, 16)]
+    return markdown(
+        ("WRN-40-2", "layers; several on streams", "one stack", "times"),
+        (
+            (name, f"{layers:,.0f}", f"{stack:,.0f}", f"{stack / layers:.2f}x")
+            for name, layers, groups, batch in rows
+            for stack in [speed[f"stack, {groups} x 1, batch {batch}"]]
+        ),
+    )
+
+
 def search_table() -> str:
     columns = ("search", "images", "batch", "epochs", "seconds to the policy", "with report")
     return markdown(
@@ -186,6 +205,7 @@ TABLES: dict[str, dict[str, Callable[[], str]]] = {
     "README.md": {"ops table": ops_table},
     "docs/results.md": {
         "train table": train_table,
+        "stacks table": stacks_table,
         "search table": search_table,
         "growth table": growth_table,
         "whole growth table": whole_growth_table,

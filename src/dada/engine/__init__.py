@@ -24,6 +24,9 @@ from dada.engine.kernels import (
     kernels_for,
     plain_kernels,
     wants_plain_kernels,
+    wants_whole_networks,
+    whole_networks,
+    whole_networks_pay,
 )
 from dada.engine.lane import (
     Lane,
@@ -62,4 +65,7 @@ __all__ = [
     "side_by_side",
     "to_device",
     "wants_plain_kernels",
+    "wants_whole_networks",
+    "whole_networks",
+    "whole_networks_pay",
 ]

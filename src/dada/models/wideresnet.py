@@ -5,10 +5,14 @@ Legend: B images, C channels, H height, W width.
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
 
+from dada.engine import wants_whole_networks
 from dada.models.batchnorm import BatchNormReLU
 from dada.models.initial import initialise
+from dada.models.stacked import logits_of_one
+from dada.models.stacked_plan import card_suits, suits
 
 
 class WideBlock(nn.Module):
@@ -64,9 +68,26 @@ class WideResNet(nn.Module):
         initialise(self)
 
     def forward(self, images_BCHW: Tensor) -> Tensor:
+        compiled = torch.compiler.is_compiling()
+        if not compiled and wants_whole_networks() and self._has_kernels_for(images_BCHW):
+            return logits_of_one(self, images_BCHW)
         first, *others = self.blocks
         branch, skip = first(self.stem(images_BCHW), None)
         for block in others:
             branch, skip = block(branch, skip)
         logits: Tensor = self.head(self.norm.add(branch, skip)[0].mean((2, 3)))
         return logits
+
+    def _has_kernels_for(self, images_BCHW: Tensor) -> bool:
+        """For a step of training in bfloat16 on a card that they are made for."""
+        device = images_BCHW.device
+        return (
+            type(self) is WideResNet
+            and card_suits(device)
+            and device.index == torch.cuda.current_device()
+            and self.training
+            and not images_BCHW.requires_grad
+            and torch.is_autocast_enabled("cuda")
+            and torch.get_autocast_dtype("cuda") == torch.bfloat16
+            and suits(self, images_BCHW.shape[2:])
+        )

@@ -175,11 +175,15 @@ class Slot:
             self.state.config = replace(self.state.config, base=base)
             self.step = self._step()
 
-    def epoch(self, rates_T: Tensor, steps_of_all: int) -> Turns[float]:
+    def epoch(
+        self, rates_T: Tensor, steps_of_all: int, step: Captured | None = None
+    ) -> Turns[float]:
         """All images once, at these learning rates; returns the mean loss.
 
-        `steps_of_all` that this process will make say whether compiling kernels will pay.
+        `steps_of_all` that this process will make say whether compiling kernels will pay. `step` is
+        this slot's own, unless given.
         """
+        step = step or self.step
         state, ranks, part = self.state, self.job.ranks, self.split.train
         batch = self.job.length.batch
         losses = []
@@ -189,7 +193,7 @@ class Slot:
             reader = state.batches(part, [ranks.mine(index_B) for index_B in whole])
         for rate in rates_T:
             with state.lane, kernels_for(steps_of_all):
-                losses.append(self.step(*next(reader), rate))
+                losses.append(step(*next(reader), rate))
             yield
         with state.lane:
             return float(ranks.gather(torch.stack(losses)).mean())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +17,7 @@ from dada.engine import Lane, Precision, Ranks, channels_last, generator_on
 from dada.models import set_training
 from dada.policy import Policy
 from dada.policy.augment import Normalise, PolicyTables
-from dada.policy.space import SPACES
+from dada.policy.space import SPACES, SearchSpace
 from dada.training.base import before_policy, cover_square
 from dada.training.optimisers import SGD, Adam, AdamW
 
@@ -93,6 +93,17 @@ class RunState(nn.Module):
         """
         buffers = [buffer for network in self.networks for buffer in network.buffers()]
         self.ranks.average_([buffer for buffer in buffers if buffer.is_floating_point()])
+
+
+class Drawn(Protocol):
+    """What views are drawn from."""
+
+    @property
+    def space(self) -> SearchSpace: ...
+    @property
+    def tables(self) -> PolicyTables: ...
+    @property
+    def noise(self) -> torch.Generator: ...
 
 
 class TrainState(RunState):
@@ -171,22 +182,26 @@ class TrainState(RunState):
     def evaluated(self) -> nn.Module:
         return self.model if self.average is None else self.average
 
-    def augmented(self, images_BCHW: Tensor, targets: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
+    def augmented(
+        self, images_BCHW: Tensor, targets: list[Tensor], arm: Drawn | None = None
+    ) -> tuple[Tensor, list[Tensor]]:
         """Crop and flip, policy, normalise, cutout: the stations of the search.
 
-        Targets that are places in the image go where the pixels go.
+        Targets that are places in the image go where the pixels go. With `arm`, under that policy
+        and with its random numbers.
         """
-        base, draws = self.config.base, (self.noise, self.ranks)
+        arm = arm or self
+        base, draws = self.config.base, (arm.noise, self.ranks)
         if self.task.moves:
             before: list[Tensor] = []
             before_BCHW = before_policy(images_BCHW, base, *draws, before)
-            done_BCHW, moves = self.tables.augment_with_moves(
-                before_BCHW, self.space, self.noise, before, self.ranks, self.normalise
+            done_BCHW, moves = arm.tables.augment_with_moves(
+                before_BCHW, arm.space, arm.noise, before, self.ranks, self.normalise
             )
             targets = list(self.task.moved(targets, moves))
         else:
             before_BCHW = before_policy(images_BCHW, base, *draws)
-            done_BCHW = self.tables.augment(before_BCHW, self.space, *draws, self.normalise)
+            done_BCHW = arm.tables.augment(before_BCHW, arm.space, *draws, self.normalise)
         views_BCHW = cover_square(done_BCHW, base.cutout, *draws)
         return channels_last(views_BCHW, self.device), targets
 

@@ -31,6 +31,7 @@ from dada.policy_search.lookahead.stand_in import StandIn
 from dada.tasks import Scores, TaskScores
 from dada.training.epochs import DivergedError, Turns
 from dada.training.loop import Job, Slot, at_once_for, take_turns
+from dada.training.stacks import Ends, ends_at_once
 from dada.trials.cost import forward_work, training_seconds
 from dada.trials.short import seed_of, shorten
 
@@ -75,19 +76,27 @@ def _branches(run: BranchedRun, steps_of_all: int) -> Turns[dict[str, TaskScores
     with state.lane:
         middle = _copied(state.checkpoint(run.shared_epochs, []))
     scores: dict[str, TaskScores] = {}
-    for name, arm in run.arms.items():
+    # A stack draws its views in one way: arms with bases of their own are trained one by one.
+    names = list(run.arms)
+    at_once = 1 if run.bases else ends_at_once(slot, len(names), steps_of_all)
+    for some in (names[first : first + at_once] for first in range(0, len(names), at_once)):
         state.restore(middle)
         set_training(state.model)
-        slot.switch_policy(arm)
-        slot.switch_base(run.bases.get(name, job.config.base))
+        ends = Ends(slot, [run.arms[name] for name in some]) if len(some) > 1 else None
+        if ends is None:
+            slot.switch_policy(run.arms[some[0]])
+            slot.switch_base(run.bases.get(some[0], job.config.base))
         for rates_S in rates_ES[run.shared_epochs :]:
-            yield from slot.epoch(rates_S, steps_of_all)
-        scores[name] = slot.evaluate(job.split.val, loss_alone=True)
-        if not math.isfinite(scores[name].loss):
-            raise DivergedError(
-                f"looking ahead, the validation loss with {name} became {scores[name].loss}; "
-                "look for broken images, or leave it out with `lookahead=0`"
-            )
+            yield from slot.epoch(rates_S, steps_of_all, ends.step if ends else None)
+        for g, name in enumerate(some):
+            if ends is not None:
+                ends.move_to_slot(g)
+            scores[name] = slot.evaluate(job.split.val, loss_alone=True)
+            if not math.isfinite(scores[name].loss):
+                raise DivergedError(
+                    f"looking ahead, the validation loss with {name} became {scores[name].loss}; "
+                    "look for broken images, or leave it out with `lookahead=0`"
+                )
     return scores
 
 
