@@ -67,8 +67,9 @@ def backward_tiles(of: Convolution) -> Tiles:
 
 
 def weight_tiles(of: Convolution) -> WeightTiles:
-    wide = of.c_in == 32 and of.stride == 1
-    return WeightTiles(128 if wide else 64, min(of.c_in, 64), min(of.c_out, 64), 4, 3, 3)
+    if of.c_in == 32 and of.stride == 1:
+        return WeightTiles(128, 32, min(of.c_out, 64), 4, 3, 2)
+    return WeightTiles(64, min(of.c_in, 64), min(of.c_out, 64), 4, 3, 3)
 
 
 @cache
