@@ -112,6 +112,8 @@ LOOKAHEAD_FINE_TUNING = {
         features_side=128,
         features_validation=1000,
         reading="calibrated_loss",
+        even_classes=False,
+        few_shapes=False,
         most_policy_runs=8,
     ),
     "cuda": replace(
@@ -119,8 +121,6 @@ LOOKAHEAD_FINE_TUNING = {
         seconds=24.0,
         training=SHORT_FINE_TUNING,
         reading="calibrated_loss",
-        even_classes=False,
-        few_shapes=False,
         most_policy_runs=8,
     ),
 }
