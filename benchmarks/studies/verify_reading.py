@@ -6,7 +6,8 @@ Short trainings as a verification makes them, of the free policies, each scored 
 validation images as it was trained on, and on all the others. *Truth* is the mean accuracy on those
 others; two policies truly differ where their paired difference there is above two standard errors.
 Readings are compared by what groups of four paired seeds say on the validation images: how often
-the 95% interval of the difference leaves out zero, with the right sign and with the wrong one.
+the 95% interval of the difference leaves out zero, with the right sign and with the wrong one, how
+often where there is no difference, and how good the policy is that they would take.
 What is in the file is not trained again.
 """
 
@@ -88,7 +89,23 @@ def told(rows: dict[str, dict[str, Any]], reading: str) -> dict[str, Any]:
             count["of_different"] += 1
             count["right"] += clear and (gain > 0) == (better > 0)
             count["wrong"] += clear and (gain > 0) != (better > 0)
-    return {"reading": reading, **count}
+    return {"reading": reading, **count, "chosen": round(100 * _chosen(rows, groups, reading), 2)}
+
+
+def _chosen(rows: dict[str, dict[str, Any]], groups: list[list[str]], reading: str) -> float:
+    """The true accuracy of the policy that each group of seeds would take, on average."""
+    truth = {
+        name: mean(each["test"]["accuracy"] for each in held.values())
+        for name, held in rows.items()
+    }
+    taken = [
+        max(rows, key=lambda name: _mean(rows[name], group, "val", reading)) for group in groups
+    ]
+    return mean(truth[name] for name in taken)
+
+
+def _mean(held: dict[str, Any], seeds: list[str], part: str, reading: str) -> float:
+    return READINGS[reading] * mean(held[seed][part][reading] for seed in seeds)
 
 
 def _difference(
@@ -128,6 +145,9 @@ def main() -> None:
         if args.out:
             args.out.write_text(json.dumps(found) + "\n")
         print(seed, flush=True)
+    every = found["trainings"].values()
+    truths = [100 * mean(each["test"]["accuracy"] for each in held.values()) for held in every]
+    found |= {"mean_of_all": round(mean(truths), 2), "best": round(max(truths), 2)}
     found["table"] = [told(found["trainings"], reading) for reading in READINGS]
     print_table(found["table"], list(found["table"][0]))
     if args.out:
