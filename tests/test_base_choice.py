@@ -10,12 +10,14 @@ import torch
 from torch import Tensor
 
 import dada
+from dada.api.verifying import _job_of as job_of
 from dada.config import LOOKAHEAD, NAMED_BASES, Base
 from dada.ops import PAPER
 from dada.policy_search.lookahead.base_choice import BASES, BaseQuestion, clear_base
 from dada.policy_search.lookahead.scoring import ArmLosses
 from dada.report.base import base_sentence, chosen_base
 from dada.report.repeat import compare_commands, search_command
+from dada.report.run_directory import read_run_directory
 from dada.runlog import read_toml
 from test_planted import digits
 
@@ -77,6 +79,10 @@ def test_mirrored_images_are_learned_from_mirrored_ones(mirrored, tmp_path: Path
     assert "--base" not in str(search_command(config, run))
     assert f"--base {name}" in str(base_sentence(found.policy))
     assert f"--base {name}" in (run / "report.html").read_text()
+    # Verified later, it is so with that base.
+    train, val = mirrored
+    job = job_of(read_run_directory(run), train, val, None, None, None)[1]
+    assert job.config.base == NAMED_BASES[name] and not job.choose_base
     # The policy was chosen among those trained with it.
     told = dada.search(*mirrored, base=name, **HOW).policy.provenance
     told_loss, loss = (p["lookahead"]["policy_loss"] for p in (told, found.policy.provenance))

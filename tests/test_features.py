@@ -12,7 +12,7 @@ from torch import nn
 
 import dada
 from dada import Policy, models
-from dada.config import SearchConfig
+from dada.config import Base, SearchConfig
 from dada.data import Split, TensorPart
 from dada.policy_search.lookahead import with_fewer_steps
 from dada.policy_search.lookahead.features import FeatureRuns, Features, fit_head
@@ -93,6 +93,32 @@ def test_arms_share_their_random_numbers(split):
     rotate = Policy.from_rows([[("Rotate", 0.5, (0.0, 1.0))]], name="one")
     seen = runs_of(split).losses({"one": rotate, "two": rotate}, 1, file="ends.json")
     assert seen.loss["one"] == seen.loss["two"]
+
+
+def test_what_is_known_is_not_sent_again(split):
+    network = models.build(NET, 2, 3, (SIDE, SIDE), seed=0).eval()
+    features, sent = Features(network, split, CPU), []
+    network.register_forward_pre_hook(lambda layer, given: sent.append(len(given[0])))
+    clean_NF, _ = features(split.train)
+    half = Policy.from_rows([[("Invert", 0.5, 0.0)]])
+    views_NF, _ = features(split.train, Base(), half, torch.Generator().manual_seed(0))
+    same_N = (clean_NF == views_NF).all(1)
+    images = len(split.train)
+    assert sent[0] == images and 0 < sum(sent[1:]) == int((~same_N).sum()) < images
+    features.known.clear()
+    again_NF, _ = features(split.train, Base(), half, torch.Generator().manual_seed(0))
+    assert torch.allclose(again_NF, views_NF, atol=1e-4)
+
+
+def test_photographs_are_shrunk_and_few_are_read_on(split):
+    settings = replace(LOOKAHEAD, features_side=16, features_validation=10)
+    network = models.build(NET, 2, 3, (SIDE, SIDE), seed=0)
+    job = replace(search_job(split, network, SearchConfig(), device=CPU), pretrained=True)
+    runs, whole = (FeatureRuns.of(replace(job, lookahead=each)) for each in (settings, LOOKAHEAD))
+    assert runs.read_on.image_size == (16, 16) and len(runs.read_on.val) == 10
+    assert runs.read_on.val.labels_N.bincount().tolist() == [5, 5]
+    assert whole.read_on.image_size == (SIDE, SIDE) and len(whole.read_on.val) == 64
+    assert runs.run_seconds(15) < whole.run_seconds(15)
 
 
 def test_a_network_without_a_head_or_without_training_has_no_such_runs(split):

@@ -51,6 +51,10 @@ def _planted(counted: str) -> str:
     return f"{found[counted]} of {len(found['rows'])}"
 
 
+def _searches_agree(data: str) -> str:
+    return f"{result_of(f'agreement-{data}')['agreement']['mean']:.2f}"
+
+
 def _off_published() -> str:
     """The largest distance of an error from the published one, in points."""
     rows = result_of("cifar10")["trainings"].values()
@@ -101,6 +105,7 @@ NUMBERS: dict[str, Callable[..., str]] = {
     "claims": _claims,
     "no signal": _no_signal,
     "planted": _planted,
+    "searches agree": _searches_agree,
     "fine-tuning seconds": seconds_of_searches,
     "fine-tuning gain": gain_over,
     "fine-tuning least gain": least_gain_over,

@@ -88,7 +88,60 @@ def least_gain_over(policy: str) -> str:
     return f"{mean_gain_over(policy)[1]:.2f}"
 
 
+def agreement_table() -> str:
+    """Three searches of ants and bees on a CPU, with one thread and with two."""
+    rows = [
+        (
+            row["seed"],
+            found["machine"]["threads"],
+            f"*{row['signal']}*",
+            f"{row['chance']:.3f}",
+            f"{row['halves_agree']:.2f}",
+            f"{row['runs']} and {row['policy_runs']}",
+            f"{row['seconds']:.0f}",
+            f"{row['cpu_seconds']:.0f}",
+        )
+        for file in sorted(RESULTS.glob("agreement-ants-and-bees*.json"))
+        for found in [result_of(file.stem)]
+        for row in found["rows"]
+    ]
+    how_sure = ("signal", "chance", "its halves agree by")
+    cost = ("runs of each round", "seconds", "of processor time")
+    return markdown(("seed", "threads", *how_sure, *cost), rows)
+
+
+def decode_table() -> str:
+    rows: list[tuple[object, ...]] = []
+    for file in sorted(RESULTS.glob("decode-*.json")):
+        found = result_of(file.stem)
+        where = f"{found['machine']['cpu']}, {found['machine']['cores']} cores"
+        rows += [
+            (
+                where,
+                row["threads"],
+                f"{row['images_per_second']:,.0f} ({row['low']:,.0f} to {row['high']:,.0f})",
+                f"{row['cpu_ms_an_image']:.1f}",
+                f"{found['machine']['load']:.1f}",
+            )
+            for row in found["rows"]
+        ]
+    seen = ("images/s (lowest to highest)", "processor time an image, ms", "others at work (load)")
+    return markdown(("machine", "threads", *seen), rows)
+
+
+def card_table() -> str:
+    newest = result_of(max(RESULTS.glob("decode-*.json")).stem)
+    rows = [
+        (f"`{row['network']}`", f"{row['images_per_second']:,}", row["bound"])
+        for row in newest["card"]
+    ]
+    return markdown(("network, 224 pixels, batches of 64", "images/s on an H200", "bound"), rows)
+
+
 PHOTOGRAPHS: dict[str, Callable[[], str]] = {
+    "agreement table": agreement_table,
+    "decode table": decode_table,
+    "card table": card_table,
     "fine-tuning truth": truth_table,
     "fine-tuning table": lambda: pilot_table("fine-tuning-birds"),
     "fine-tuning operations table": lambda: pilot_table("fine-tuning-birds-operations"),

@@ -15,7 +15,7 @@ from typing import Any
 
 from choice_table import CHOICE
 from estimator_tables import ESTIMATORS
-from measure import markdown, result_of
+from measure import RESULTS, markdown, result_of
 from numbers_in_text import with_numbers
 from paper_tables import PAPER, found_table
 from photo_tables import PHOTOGRAPHS
@@ -180,6 +180,26 @@ def cifar10_table() -> str:
     )
 
 
+def reading_table() -> str:
+    """What four paired seeds say of policies by accuracy, and by loss."""
+    names = {"calibrated_loss": "loss at the best temperature"}
+    rows: list[tuple[object, ...]] = []
+    for file in sorted(RESULTS.glob("verify-reading-*.json")):
+        found = result_of(file.stem)
+        rows += [
+            (
+                f"{found['train']} images of {found['data']}",
+                names.get(row["reading"], row["reading"]),
+                f"{row['right']} and {row['wrong']} of {row['of_different']}",
+                f"{row['claimed_of_same']} of {row['of_same']}",
+                f"{row['chosen']:.1f} (all: {found['mean_of_all']:.1f})",
+            )
+            for row in found["table"]
+        ]
+    told = ("told rightly and wrongly, of true differences", "claimed where there is none")
+    return markdown(("trained on", "reading", *told, "accuracy of what it takes, %"), rows)
+
+
 def speeds_table() -> str:
     """The nominal machines by which budgets are counted, as the code has them."""
     columns = ("operations", "depthwise", "numbers moved", "a layer begins in", "a step, besides")
@@ -220,7 +240,7 @@ TABLES: dict[str, dict[str, Callable[[], str]]] = {
     "docs/reliability.md": RELIABILITY,
     "docs/search-study.md": STUDY,
     "docs/search-study-log.md": LOG,
-    "docs/verify.md": {"speeds table": speeds_table},
+    "docs/verify.md": {"speeds table": speeds_table, "reading table": reading_table},
     "docs/which-policy.md": CHOICE,
 }
 

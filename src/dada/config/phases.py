@@ -54,7 +54,11 @@ class LookaheadConfig:
     # largest, and what helps such a network says nothing of the others.
     even_classes: bool = False
     few_shapes: bool = False  # fewer of them, as few runs cannot tell many apart
-    views: int = 2  # of every image, where features of a pretrained network are read
+    # Where features of a pretrained network are read: views of every image, the side that images
+    # are shrunk to, and how many validation images are read; None: as they are.
+    views: int = 2
+    features_side: int | None = None
+    features_validation: int | None = None
     # Of the first round's seconds, on top: whether to mirror and cut images, where nobody said.
     base_share: float = 0.2
     # Images and a network that stand in for larger ones (policy_search/lookahead/stand_in.py).
@@ -99,19 +103,26 @@ SHORT_FINE_TUNING = ShortTraining(steps=200, least_epochs=10, largest_batch=64, 
 # Augmentation mostly makes a network less confident in fine-tuning: of whole policies the plain
 # loss knew nothing, the calibrated one did (docs/photographs.md).
 LOOKAHEAD_FINE_TUNING = {
-    device: replace(
-        settings,
-        seconds=seconds,
-        training=SHORT_FINE_TUNING,
+    # A forward pass of a photograph is milliseconds of a CPU: fewer and smaller images, or there
+    # would be no time for it at all (benchmarks/studies/agreement.py).
+    "cpu": replace(
+        LOOKAHEAD["cpu"],
+        seconds=200.0,
+        training=replace(SHORT_FINE_TUNING, most_images=250, most_images_of_a_class=5),
+        features_side=128,
+        features_validation=1000,
         reading="calibrated_loss",
         even_classes=False,
         few_shapes=False,
         most_policy_runs=8,
-    )
-    for device, settings, seconds in (
-        ("cpu", LOOKAHEAD["cpu"], 110.0),
-        ("cuda", LOOKAHEAD["cuda"], 24.0),
-    )
+    ),
+    "cuda": replace(
+        LOOKAHEAD["cuda"],
+        seconds=24.0,
+        training=SHORT_FINE_TUNING,
+        reading="calibrated_loss",
+        most_policy_runs=8,
+    ),
 }
 
 

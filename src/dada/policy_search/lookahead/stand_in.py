@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from dada import models, tasks
@@ -51,14 +51,11 @@ class StandIn:
         def shrunk(part: Part) -> TensorPart:
             if len(part) > wanted:
                 part = reduce(replace(split, train=part, val=None), wanted, seed).train
-            images = []
-            for index_B in torch.arange(len(part)).split(CHUNK):
-                images_BCHW = F.interpolate(part.batch(index_B)[0].float(), size, mode="area")
-                images.append(images_BCHW.round().to(torch.uint8))
-            where = images[0].device
+            images_NCHW = resized_images(part, size)
+            where = images_NCHW.device
             targets = task.resized(part.targets, (height, width), size) if part.targets else ()
             return TensorPart(
-                torch.cat(images),
+                images_NCHW,
                 part.labels_N.to(where),
                 targets=tuple(each.to(where) for each in targets),
             )
@@ -89,6 +86,22 @@ class StandIn:
     @property
     def facts(self) -> dict[str, object]:
         return {"image_size": list(self.split.image_size), "model": self.model}
+
+
+def resized_images(part: Part, size: tuple[int, int]) -> Tensor:
+    """All images of a part at another size, each pixel the mean of what it covers."""
+    images = []
+    for index_B in torch.arange(len(part)).split(CHUNK):
+        images_BCHW = F.interpolate(part.batch(index_B)[0].float(), size, mode="area")
+        images.append(images_BCHW.round().to(torch.uint8))
+    return torch.cat(images)
+
+
+def scaled_to(image_size: tuple[int, int], side: int) -> tuple[int, int]:
+    """With no more pixels than a square of that side."""
+    height, width = image_size
+    scale = min(1.0, side / (height * width) ** 0.5)
+    return _scaled(height, scale), _scaled(width, scale)
 
 
 def _scaled(side: int, scale: float) -> int:
