@@ -55,6 +55,23 @@ def test_a_script_can_be_imported(script: Path, load: Callable[[str], ModuleType
     assert usage is None or ROOT / usage[1] == script
 
 
+def test_the_judge_joins_what_several_processes_did(
+    load: Callable[[str], ModuleType], tmp_path: Path
+) -> None:
+    judge = load("studies/judge.py")
+    files = [tmp_path / "a.json", tmp_path / "b.json"]
+    parts = (
+        {"searches": {"dada 0": {}}, "accuracy": {"dada search 0": {"0": 80.0}}},
+        {"searches": {}, "accuracy": {"uniform": {"2": 70.0}, "dada search 0": {"1": 82.0}}},
+    )
+    for file, part in zip(files, parts, strict=True):
+        file.write_text(json.dumps(part))
+    found = {"searches": {}, "accuracy": {"uniform": {"0": 72.0}}}
+    joined = judge.joined(found, files)
+    assert list(joined["searches"]) == ["dada 0"]
+    assert judge.units_of(joined) == {"dada": [81.0], "uniform": [72.0, 70.0]}
+
+
 def test_costs_are_fitted_to_what_was_measured(load: Callable[[str], ModuleType]) -> None:
     """Networks of one kind of layer each, timed by other constants: those are found again."""
     costs = load("speed/costs.py")
