@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable
 
-from measure import markdown, result_of, stratified_welch, units_of
+from measure import RESULTS, markdown, result_of, stratified_welch, units_of
 
 TRAININGS = {
     "repeated 0.5": "short fine-tunings, their second half repeated",
