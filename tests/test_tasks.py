@@ -20,11 +20,12 @@ from torch import Tensor, nn
 
 import dada
 from dada import tasks
-from dada.config import ShortTraining, TrainConfig
+from dada.config import LOOKAHEAD, ShortTraining, TrainConfig
 from dada.data import load, split_off_validation
 from dada.engine import ALONE, Precision
 from dada.models.pyramid import Features
 from dada.ops import PAPER
+from dada.policy_search.lookahead.stand_in import StandIn
 from dada.tasks import DetectionScores, MultilabelScores, SegmentationScores
 from dada.tasks.coco import Objects, average_precision
 from dada.tasks.detection import as_torchvision
@@ -265,6 +266,29 @@ def test_data_with_masks_of_objects_is_searched() -> None:
     quick = replace(QUICK, training=ShortTraining(steps=4, least_epochs=1))
     found = dada.search(Scenes(12, 0, side=24), device="cpu", lookahead=quick, exclude=shut)
     assert set(found.policy.provenance["lookahead"]["score"]) == few
+
+
+def test_many_images_are_searched_with_as_many_as_there_is_time_for() -> None:
+    """On a CPU 300 scenes would take longer than looking ahead has: fewer do, and large ones shrunk
+    are trained as their task is, not as classes are."""
+    few = {"Rotate", "Brightness"}
+    shut = tuple(op.name for op in PAPER if op.name not in few)
+    for side, seconds, stands_in in ((48, 16.0, False), (96, 10.0, True)):
+        settings = replace(LOOKAHEAD["cpu"], seconds=seconds, most_policy_runs=0)
+        found = dada.search(
+            Masks(300, 0, side=side), device="cpu", lookahead=settings, exclude=shut
+        )
+        seen = found.policy.provenance["lookahead"]
+        assert seen["runs"] == 2 and ("stand_in" in seen) is stands_in
+    small = Masks(12, 0, side=32)
+    with pytest.raises(
+        ValueError, match=r"0\.1 seconds are too few for that; give `lookahead` more"
+    ):
+        dada.search(small, device="cpu", lookahead=0.1)
+    split = split_off_validation(load(small), 0.5, 0)
+    base = dada.config.Base()
+    stand_in = StandIn.of(split, base, LOOKAHEAD["cpu"], CPU, seed=0)
+    assert stand_in.training.optimizer == "adamw" and stand_in.training.batch_size == 16
 
 
 def test_a_search_that_nothing_would_decide_is_refused() -> None:

@@ -28,6 +28,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from dada import tasks
 from dada.config import Base
 from dada.policy import Policy
 from dada.policy.space import SearchSpace
@@ -54,6 +55,7 @@ __all__ = ["LookedAhead", "OnRun", "look_ahead", "with_fewer_steps"]
 
 # In a run directory.
 OPERATIONS, POLICIES, LONGER = "lookahead.json", "lookahead-policies.json", "lookahead-longer.json"
+FEWEST_IMAGES = 50  # of a half: with fewer the ends of trainings differ by chance alone
 MOST_DOUBLINGS = 3.0  # a trend is not followed further: what is noise of one doubling grows, too
 
 OnRun = Callable[[int, int], None]
@@ -76,16 +78,26 @@ def look_ahead(job: SearchJob, measured: Measured, on_run: OnRun | None = None) 
 
 def _look_ahead(job: SearchJob, measured: Measured, on_run: OnRun | None) -> tuple[Policy, Base]:
     settings, arms = job.lookahead, single_operations(measured.space)
-    own, features = BranchedRuns.of(job), FeatureRuns.of(job)
-    runs: BranchedRuns | FeatureRuns = features or own
-    facts: dict[str, Any] = {"features": True} if features else {}
-    first = runs.affordable(len(arms), settings.first_round * settings.seconds)
+    features, first_seconds = FeatureRuns.of(job), settings.first_round * settings.seconds
+    runs: BranchedRuns | FeatureRuns
+    facts: dict[str, Any] = {}
+    if features is None:
+        own, first = _affordable_runs(job, len(arms), first_seconds)
+        runs = own
+    else:
+        own, runs, facts = BranchedRuns.of(job), features, {"features": True}
+        first = features.affordable(len(arms), first_seconds)
     if not first:
         # A stand-in knows which operations help. How much of them is enough is another matter for
         # larger images and networks (docs/search-study.md), so there is no second round.
         small = StandIn.of(job.split, job.config.base, settings, job.device, seed=job.seed)
-        runs, facts = BranchedRuns.of(job, small), {"stand_in": small.facts}
-        first = runs.affordable(len(arms), settings.seconds)
+        runs, first = _affordable_runs(job, len(arms), settings.seconds, small)
+        facts = {"stand_in": small.facts}
+    if not first and tasks.named(job.split.task).moves:
+        raise ValueError(
+            f"{job.split.task} is searched by looking ahead alone, and {settings.seconds:g} "
+            "seconds are too few for that; give `lookahead` more"
+        )
     if not first:
         unknown = {**measured.policy.provenance, "signal": None}
         return _with_facts(replace(measured.policy, provenance=unknown), None), job.config.base
@@ -155,6 +167,24 @@ def _look_ahead(job: SearchJob, measured: Measured, on_run: OnRun | None) -> tup
     seen_ahead = {**facts, "runs": first, "score": score, **chosen}
     policy = _with_facts(replace(policy, provenance=provenance), seen_ahead)
     return policy, job.config.base if chosen_base is None else chosen_base.base
+
+
+def _affordable_runs(
+    job: SearchJob, arms: int, seconds: float, stand_in: StandIn | None = None
+) -> tuple[BranchedRuns, int]:
+    """Runs of so many arms, and how many of them these seconds have room for.
+
+    A task whose targets move has small batches: many images are many steps. As looking ahead alone
+    searches for it, there it takes as many images as there is time for.
+    """
+    runs = BranchedRuns.of(job, stand_in)
+    images = len(runs.read_on.train)
+    while not (count := runs.affordable(arms, seconds)):
+        if not tasks.named(job.split.task).moves or images <= FEWEST_IMAGES:
+            break
+        images = max(FEWEST_IMAGES, images // 2)
+        runs = BranchedRuns.of(job, stand_in, most_images=images)
+    return runs, count
 
 
 def _doublings(job: SearchJob, own: BranchedRuns) -> float:

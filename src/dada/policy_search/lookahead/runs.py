@@ -125,18 +125,24 @@ class BranchedRuns(ArmRuns):
     unbalanced: bool = False  # classes, before they were made even
 
     @classmethod
-    def of(cls, job: SearchJob, stand_in: StandIn | None = None) -> BranchedRuns:
+    def of(
+        cls, job: SearchJob, stand_in: StandIn | None = None, *, most_images: int | None = None
+    ) -> BranchedRuns:
         """For a search, with its own images and network or with those that stand in for them."""
+        settings = job.lookahead
+        if most_images is not None:
+            fewer = replace(settings.training, most_images=most_images, most_images_of_a_class=1)
+            settings = replace(settings, training=fewer)
         shared = cls.over(
             job.split if stand_in is None else stand_in.split,
             job.space,
             job.config.base if stand_in is None else stand_in.base,
-            job.lookahead,
+            settings,
             job.build if stand_in is None else stand_in.build,
             job.device,
             exchange=job.undivided is not None,
             seed=job.seed,
-            training=job.training if stand_in is None else FROM_SCRATCH,
+            training=job.training if stand_in is None else stand_in.training,
         )
         return replace(shared, run=job.run, graph=job.graph, ranks=job.ranks)
 

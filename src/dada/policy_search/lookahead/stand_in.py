@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from dada import models, tasks
-from dada.config import Base, LookaheadConfig
+from dada.config import Base, LookaheadConfig, TrainConfig
 from dada.data import Part, Split, reduce
 from dada.data.parts import TensorPart
 
@@ -82,6 +82,11 @@ class StandIn:
         split = self.split
         shape = split.num_classes, split.channels, split.image_size
         return models.untrained(self.model, *shape)
+
+    @property
+    def training(self) -> TrainConfig:
+        """As that network is trained from scratch for this task."""
+        return TrainConfig(**tasks.named(self.split.task).settings_for(self.model))
 
     @property
     def facts(self) -> dict[str, object]:
