@@ -59,7 +59,7 @@ from dada.trials.statistics import interval
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
 
-from measure import machine, print_table, welch
+from measure import SEARCH, machine, print_table, units_of, welch
 
 PRESETS: dict[str, dict[str, Any]] = {
     "dada": {"preset": "dada"},
@@ -187,17 +187,6 @@ def _rounds(run: Path) -> list[Path]:
     return [file for file in (run / OPERATIONS, run / POLICIES) if file.exists()]
 
 
-def units_of(found: dict[str, Any]) -> dict[str, list[float]]:
-    """Of every contender: means of its searches or samples, or its trainings one by one."""
-    units: dict[str, list[float]] = {}
-    for name, accuracy in found["accuracy"].items():
-        contender, _, search = name.partition(" search ")
-        if accuracy and not name.startswith("choosing "):
-            each = list(accuracy.values())
-            units.setdefault(contender, []).extend([statistics.mean(each)] if search else each)
-    return units
-
-
 def compared(found: dict[str, Any], one: list[float], other: list[float]) -> tuple[float, ...]:
     """By how much `one` is better, and the 95% interval of that."""
     if not found["settings"].get("samples"):
@@ -219,7 +208,7 @@ def joined(found: dict[str, Any], parts: Sequence[Path]) -> dict[str, Any]:
 
 def conclude(found: dict[str, Any]) -> None:
     """A row for every contender, by how much `dada` is better, and the paper's own question."""
-    units = units_of(found)
+    units = units_of(found["accuracy"], SEARCH)
     found["table"] = []
     for name, mine in units.items():
         row = {"policy": name, "accuracy": statistics.mean(mine), "lowest": min(mine)}

@@ -13,6 +13,8 @@ DATA = {
     "digits": "digits",
     "cifar10-cpu": "images of CIFAR-10",
     "rsscn7-cpu": "satellite images",
+    "shirts-cpu": "pullovers and shirts, 9 to 1",
+    "fashion-cpu": "images of clothes",
 }
 FREE = {
     "uniform": "`uniform`",

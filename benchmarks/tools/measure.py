@@ -15,6 +15,7 @@ import torch
 from dada.runlog import versions
 
 RESULTS = Path(__file__).parents[1] / "results"
+SEARCH = " search "  # between a contender of the judge and its number
 
 
 def timed(
@@ -98,14 +99,17 @@ def stratified_welch(strata: Sequence[tuple[list[float], list[float]]]) -> tuple
     return difference, difference - half, difference + half
 
 
-def units_of(truth: dict[str, dict[str, float]]) -> dict[str, list[float]]:
-    """What is compared, contender by contender: the mean of "dada of 0", and so on, counts as one;
-    of free policies, every training."""
+def units_of(
+    accuracy: dict[str, dict[str, float]], between: str = " of "
+) -> dict[str, list[float]]:
+    """What is compared, contender by contender: of "dada of 0", and so on, the mean counts as one;
+    of free policies, every training. `between` stands between a contender and its number."""
     units: dict[str, list[float]] = {}
-    for name, accuracy in truth.items():
-        contender, _, unit = name.partition(" of ")
-        each = list(accuracy.values())
-        units.setdefault(contender, []).extend([statistics.mean(each)] if unit else each)
+    for name, by_seed in accuracy.items():
+        contender, _, unit = name.partition(between)
+        if by_seed and not name.startswith("choosing "):
+            each = list(by_seed.values())
+            units.setdefault(contender, []).extend([statistics.mean(each)] if unit else each)
     return units
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from measure import result_of
 from photo_tables import gain_over, least_gain_over, seconds_of_searches
+from study_tables import gain_on_a_cpu
 
 NUMBER = re.compile(r"<!-- number: (.*?) -->(.*?)<!-- /number -->", re.DOTALL)
 
@@ -109,6 +110,7 @@ NUMBERS: dict[str, Callable[..., str]] = {
     "fine-tuning seconds": seconds_of_searches,
     "fine-tuning gain": gain_over,
     "fine-tuning least gain": least_gain_over,
+    "gain on a CPU": gain_on_a_cpu,
     "off published": _off_published,
     "error of a cost": _error_of_cost,
     "times as fast": _times_as_fast,

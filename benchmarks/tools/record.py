@@ -15,7 +15,7 @@ import statistics
 from pathlib import Path
 from typing import Any
 
-from measure import RESULTS, result_of, units_of
+from measure import RESULTS, SEARCH, result_of, units_of
 
 TARGET = Path(__file__).parents[2] / "src/dada/policy_search/verify/record.json"
 JUDGED = {  # results file -> data set; what ran on a CPU is the same data
@@ -24,14 +24,14 @@ JUDGED = {  # results file -> data set; what ran on a CPU is the same data
     "judge-digits": "digits",
     "judge-cifar10-cpu": "cifar10",
     "judge-rsscn7-cpu": "rsscn7",
+    "judge-shirts-cpu": "shirts",
+    "judge-fashion-cpu": "fashion",
 }
 POLICIES = {"dada": "searched", "trivialaugment": "trivialaugment", "randaugment": "randaugment"}
 
 
 def judged(name: str, data: str) -> list[dict[str, Any]]:
-    from judge import units_of as judged_units  # type: ignore[import-not-found]
-
-    units = judged_units(result_of(name))
+    units = units_of(result_of(name)["accuracy"], SEARCH)
     return [
         _row(data, "from scratch", POLICIES[policy], units[policy], units["uniform"])
         for policy in POLICIES
@@ -60,9 +60,6 @@ def _row(data: str, kind: str, policy: str, one: list[float], other: list[float]
 
 
 def rows() -> list[dict[str, Any]]:
-    import sys
-
-    sys.path.insert(0, str(Path(__file__).parents[1] / "studies"))
     found = [row for name, data in JUDGED.items() for row in judged(name, data)]
     for file in sorted(RESULTS.glob("fine-tuning-*.json")):
         if "operations" not in file.stem:
