@@ -24,10 +24,10 @@ from dada.policy_search.lookahead import (
     LONGER,
     OPERATIONS,
     POLICIES,
-    _doublings,
     runs,
     single_operations,
 )
+from dada.policy_search.lookahead.plan import _doublings
 from dada.policy_search.lookahead.runs import BranchedRun, BranchedRuns, run_branches
 from dada.policy_search.lookahead.scoring import (
     ArmLosses,

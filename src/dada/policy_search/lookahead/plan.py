@@ -1,0 +1,185 @@
+"""What there is time for: which runs of which arms, in which round, with whose images."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+from dada import tasks
+from dada.policy import Policy
+from dada.policy.space import SearchSpace
+from dada.policy_search.free_policies import free_policies
+from dada.policy_search.job import SearchJob
+from dada.policy_search.lookahead.base_choice import BaseQuestion
+from dada.policy_search.lookahead.features import FeatureRuns
+from dada.policy_search.lookahead.runs import BranchedRuns
+from dada.policy_search.lookahead.shapes import (
+    FINE_TUNING_SHAPES,
+    SHAPES,
+    Shape,
+    few_shapes_for,
+    shapes_for,
+    usual_of,
+)
+from dada.policy_search.lookahead.stand_in import StandIn
+from dada.policy_search.measuring import Measured
+
+FEWEST_IMAGES = 50  # of a half: with fewer the ends of trainings differ by chance alone
+MOST_DOUBLINGS = 3.0  # a trend is not followed further: what is noise of one doubling grows, too
+
+Runs = BranchedRuns | FeatureRuns
+
+
+@dataclass(frozen=True, kw_only=True)
+class LookaheadPlan:
+    own: BranchedRuns  # with the user's own images and network
+    # The first round: every operation alone.
+    operations: dict[str, Policy]
+    runs: Runs
+    first: int  # how many runs
+    # Between the rounds: whether to mirror and cut every image, if nobody said.
+    base: BaseQuestion
+    # The second round: whole policies.
+    shapes: tuple[Shape, ...]  # the first is left only for a clear gain
+    usual: Shape  # the one to take without this round
+    free: dict[str, Policy]  # those without a search that take part
+    whole: Runs
+    second: int
+    doublings: float  # of a training's length, until it is as long as the one the policy is for
+    facts: dict[str, Any]  # for a policy file: what looked ahead
+
+    @property
+    def total(self) -> int:
+        """Runs of all."""
+        return self.first + self.base.count + (2 if self.doublings else 1) * self.second
+
+
+def plan_for(job: SearchJob, measured: Measured) -> LookaheadPlan | None:
+    """None where there is no time to look ahead at all."""
+    settings, operations = job.lookahead, single_operations(measured.space)
+    features, first_seconds = FeatureRuns.of(job), settings.first_round * settings.seconds
+    runs: Runs
+    facts: dict[str, Any] = {}
+    if features is None:
+        own, first = _affordable_runs(job, len(operations), first_seconds)
+        runs = own
+    else:
+        own, runs, facts = BranchedRuns.of(job), features, {"features": True}
+        first = features.affordable(len(operations), first_seconds)
+    left = (1 - settings.first_round) * settings.seconds
+    if not first:
+        # A stand-in knows which operations help. How much of them is enough is another matter for
+        # larger images and networks (docs/search-study.md), so there is no second round.
+        small = StandIn.of(job.split, job.config.base, settings, job.device, seed=job.seed)
+        runs, first = _affordable_runs(job, len(operations), settings.seconds, small)
+        facts, left = {"stand_in": small.facts}, 0.0
+    if not first:
+        if tasks.named(job.split.task).moves:
+            raise ValueError(
+                f"{job.split.task} is searched by looking ahead alone, and {settings.seconds:g} "
+                "seconds are too few for that; give `lookahead` more"
+            )
+        return None
+    base = BaseQuestion(runs=runs)
+    if job.choose_base:
+        share = settings.base_share * first * runs.run_seconds(len(operations))
+        base = BaseQuestion.of(runs, share, small="stand_in" in facts)
+    shapes, usual, free = _candidates(job, measured)
+    whole = features or own
+    doublings = 0.0 if features else _doublings(job, own)
+    # A run of twice the length beside each costs two more of them.
+    arms = (3 if doublings else 1) * (len(shapes) + len(free))
+    second = min(whole.affordable(arms, left), settings.most_policy_runs)
+    if second and doublings:
+        facts["doublings"] = doublings
+    return LookaheadPlan(
+        own=own,
+        operations=operations,
+        runs=runs,
+        first=first,
+        base=base,
+        shapes=shapes,
+        usual=usual,
+        free=free,
+        whole=whole,
+        second=second,
+        doublings=doublings,
+        facts=facts,
+    )
+
+
+def _affordable_runs(
+    job: SearchJob, arms: int, seconds: float, stand_in: StandIn | None = None
+) -> tuple[BranchedRuns, int]:
+    """Runs of so many arms, and how many of them these seconds have room for.
+
+    A task whose targets move has small batches: many images are many steps. As looking ahead alone
+    searches for it, there it takes as many images as there is time for.
+    """
+    runs = BranchedRuns.of(job, stand_in)
+    images = len(runs.read_on.train)
+    while not (count := runs.affordable(arms, seconds)):
+        if not tasks.named(job.split.task).moves or images <= FEWEST_IMAGES:
+            break
+        images = max(FEWEST_IMAGES, images // 2)
+        runs = BranchedRuns.of(job, stand_in, most_images=images)
+    return runs, count
+
+
+def _doublings(job: SearchJob, own: BranchedRuns) -> float:
+    """How often a training of the second round has to be doubled to be as long as the one that the
+    policy is for: longer trainings want more augmentation (docs/search-study.md)."""
+    if job.config.for_epochs is None or job.config.for_epochs <= own.epochs:
+        return 0.0
+    return round(min(MOST_DOUBLINGS, math.log2(job.config.for_epochs / own.epochs)), 4)
+
+
+def _candidates(
+    job: SearchJob, measured: Measured
+) -> tuple[tuple[Shape, ...], Shape, dict[str, Policy]]:
+    """The shapes of the second round, the first of which is left only for a clear gain, the one to
+    take without that round, and the free policies that take part in it."""
+    if job.lookahead.few_shapes:
+        few = few_shapes_for(measured)
+        return few, few[-1], {}
+    wanted, names = SHAPES, set[str]()
+    if job.pretrained:
+        wanted, names = FINE_TUNING_SHAPES, {"trivialaugment", "none"}
+    # "trivialaugment without Color" is one of them, too.
+    free = {
+        name: policy
+        for name, policy in free_policies(job.space).items()
+        if name.partition(" ")[0] in names
+    }
+    shapes = shapes_for(measured, wanted)
+    return shapes, usual_of(shapes), free
+
+
+def single_operations(space: SearchSpace) -> dict[str, Policy]:
+    """The arms of the first round: every operation alone, at any magnitude, half of the time."""
+    return {
+        op.name: Policy.from_rows([[(op.name, 0.5, (0.0, 1.0))]], space.name, name=op.name)
+        for op in space.ops
+    }
+
+
+def with_fewer_steps(job: SearchJob) -> SearchJob:
+    """Fewer steps in the first phase where the second has more to say.
+
+    Half of them where a stand-in will look ahead: a step with images or a network of that size
+    takes long. A fifth where features of a pretrained network are read. Not where a user asked for
+    a number of epochs or for some seconds of looking ahead.
+    """
+    config, settings = job.config, job.lookahead
+    if config.lookahead is not None or config.epochs is not None or not settings.seconds:
+        return job
+    arms, share = len(job.space.ops), settings.first_round * settings.seconds
+    features = FeatureRuns.of(job)
+    if features is not None and features.affordable(arms, share):
+        fewer = replace(config, least_steps=config.least_steps // 5, least_epochs=1)
+    elif BranchedRuns.of(job).affordable(arms, share):
+        return job
+    else:
+        fewer = replace(config, least_steps=config.least_steps // 2)
+    return replace(job, config=fewer)
