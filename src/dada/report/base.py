@@ -29,13 +29,15 @@ def base_sentence(policy: Policy) -> str | None:
     """What is done, and what that rests on; None for a policy whose search was told."""
     if "base" not in policy.provenance:
         return None
-    name, facts = chosen_base(policy), mapping(policy.provenance["base"])
+    name = chosen_base(policy)
+    loss = mapping(mapping(policy.provenance["base"]).get("loss"))
     if name is None:
         return "Whether to mirror or cut images was not asked, to save time: --base says."
     if name not in WHAT:
         why = "nothing else was clearly better"
+        if "photo" not in loss:  # small images do not know how much of an image has to be seen
+            why = "mirroring was not clearly better, and cuts were not asked about"
         return f"Images are neither mirrored nor cut (--base {name}): {why}."
-    loss = mapping(facts.get("loss"))
     under, without = number(loss.get(name)), number(loss.get("none"))
     seen = "" if under is None or without is None else f": loss {under:.3f}, without {without:.3f}"
     return f"Every image is {WHAT[name]} (--base {name}){seen}."
