@@ -34,7 +34,8 @@ from dada.engine import (
 )
 from dada.models import build
 from dada.policy.baselines import uniform
-from dada.training import loop as training
+from dada.training import loop
+from dada.training import many as training
 from dada.training.base import change_lighting, cover_square, crop_and_flip, jitter_colours
 from quick import search_job
 
@@ -466,7 +467,7 @@ def digits(count: int = 160) -> tuple[Tensor, Tensor]:
 
 @pytest.mark.parametrize("command", ["train", "search"])
 def test_a_step_that_finds_no_room_ends_with_that_line(monkeypatch, command):
-    module = {"train": training, "search": searching}[command]
+    module = {"train": loop, "search": searching}[command]
 
     def full(*_: Any, **__: Any) -> Tensor:
         raise FULL
@@ -482,7 +483,7 @@ def test_a_step_that_finds_no_room_ends_with_that_line(monkeypatch, command):
 @pytest.mark.usefixtures("quick_lookahead")
 @pytest.mark.parametrize(("command", "tries"), [("train", [40, 20]), ("search", [128, 64, 32, 16])])
 def test_auto_finds_the_batch_size_that_fits(monkeypatch, command, tries):
-    module = {"train": training, "search": searching}[command]
+    module = {"train": loop, "search": searching}[command]
     real, tried, told = getattr(module, f"{command}_step"), [], {}
 
     def small_card(state: Any, images_BCHW: Tensor, *rest: Any, **options: Any) -> Tensor:

@@ -49,7 +49,8 @@ from dada.policy_search.measuring import Measured
 from dada.policy_search.parameters import MagnitudeDistribution, PolicyParameters
 from dada.runlog import RunLog
 from dada.terminal.results import print_result
-from dada.training.loop import Job, run_job
+from dada.training.loop import Job
+from dada.training.many import run_job
 from quick import QUICK_LOOKAHEAD, search_job
 
 CPU = torch.device("cpu")

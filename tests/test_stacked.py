@@ -149,10 +149,10 @@ def ends_apart_and_stacked() -> list[dict[str, float]]:
     config = TrainConfig(epochs=2, batch_size=8, lr=0.1, clip=0.5, label_smoothing=0.1)
     arms = {name: Policy.load(name) for name in ("none", "dada-cifar10", "randaugment")}
     cpu = torch.device("cpu")
-    stacks.Ends.dtype = torch.float32
+    stacks.Stack.dtype = torch.float32
     found = []
     for at_once in (1, 2):
-        runs.ends_at_once = lambda *asked, at_once=at_once: at_once
+        runs.stack_size = lambda *asked, at_once=at_once: at_once
         job = runs.Job(
             split=split,
             model=models.build("wrn10_1", CLASSES, seed=0),
@@ -164,6 +164,44 @@ def ends_apart_and_stacked() -> list[dict[str, float]]:
         run = runs.BranchedRun(job=job, arms=arms, repeated=0.5)
         ((_, scores),) = runs.run_branches([run])
         found.append({name: each.loss for name, each in scores.items()})
+    return found
+
+
+def trainings_apart_and_stacked() -> list[list[list[float]]]:
+    """In the same process: the losses of trainings of one kind, in training and at their end."""
+    from dada import Policy
+    from dada.config import TrainConfig
+    from dada.data import Split, TensorPart
+    from dada.training import many, stacks
+
+    generator = torch.Generator().manual_seed(0)
+    pixels = torch.randint(256, (16, 3, 16, 16), generator=generator, dtype=torch.uint8)
+    part = TensorPart(pixels, torch.arange(16) % CLASSES)
+    split = Split(train=part, val=part, classes=("a", "b", "c"), name="random")
+    config = TrainConfig(epochs=2, batch_size=8, lr=0.1, clip=0.5, label_smoothing=0.1)
+    stacks.Stack.dtype = torch.float32
+    found = []
+    for size in (1, 2):
+        many.stack_size = lambda *asked, size=size: size
+        told: list[float] = []
+        jobs = [
+            many.Job(
+                split=split,
+                model=models.build("wrn10_1", CLASSES, seed=seed),
+                policy=Policy.load(name),
+                config=config,
+                seed=seed,
+                device=torch.device("cpu"),
+                on_epoch=lambda entry, epochs, told=told: told.append(entry["loss"]),
+            )
+            for seed, name in enumerate(("none", "dada-cifar10", "randaugment"))
+        ]
+        ended = dict(
+            (job.seed, [result.scores.loss, *(entry["loss"] for entry in result.history)])
+            for job, result in many.train_many(jobs, 2)
+        )
+        assert sorted(told) == sorted(loss for each in ended.values() for loss in each[1:])
+        found.append([ended[job.seed] for job in jobs])
     return found
 
 
@@ -193,6 +231,13 @@ def test_ends_of_a_training_are_the_same_in_a_stack() -> None:
     assert len({round(loss, 5) for loss in apart.values()}) == len(apart)  # policies matter
     for name, loss in apart.items():
         assert stacked[name] == pytest.approx(loss, rel=2e-6), name
+
+
+def test_trainings_are_the_same_in_a_stack() -> None:
+    apart, stacked = in_an_interpreter("trainings_apart_and_stacked")
+    assert len({round(losses[0], 5) for losses in apart}) == len(apart)
+    for one, other in zip(apart, stacked, strict=True):
+        assert other == pytest.approx(one, rel=5e-6)
 
 
 def test_whole_networks_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,7 +30,8 @@ from dada.tasks import DetectionScores, MultilabelScores, SegmentationScores
 from dada.tasks.coco import Objects, average_precision
 from dada.tasks.detection import as_torchvision
 from dada.tasks.segmentation import IGNORED
-from dada.training.loop import Job, run_job
+from dada.training.loop import Job
+from dada.training.many import run_job
 from dada.training.scores import check_network, evaluate
 from scenes import Boxes, Masks, Scenes, write_coco, write_masks, write_objects
 

@@ -32,7 +32,8 @@ from dada.policy import Policy
 from dada.policy.baselines import base_for, none, uniform
 from dada.runlog import RunLog, read_log, read_weights
 from dada.terminal.commands import main
-from dada.training import loop as training
+from dada.training import loop
+from dada.training import many as training
 from dada.training.base import (
     PRINCIPAL_COLOURS,
     PRINCIPAL_DEVIATIONS,
@@ -202,13 +203,13 @@ def test_averaged_weights_are_judged_with_the_newest_statistics():
 def test_every_image_is_seen_once_in_an_epoch_and_the_rest_is_left_out(monkeypatch):
     """50 images in batches of 16: 48 of them, others left out in the next epoch."""
     seen: list[list[int]] = []
-    real = training.train_step
+    real = loop.train_step
 
     def remember(state: Any, images: Tensor, labels: Tensor, lr: Tensor) -> Tensor:
         seen.append(images[:, 0, 0, 0].tolist())
         return real(state, images, labels, lr)
 
-    monkeypatch.setattr(training, "train_step", remember)
+    monkeypatch.setattr(loop, "train_step", remember)
     images = torch.arange(50, dtype=torch.uint8).view(-1, 1, 1, 1).expand(50, 1, 8, 8)
     labels = torch.arange(50) % 2
     split = load((images, labels), val_data=(images, labels))
@@ -533,7 +534,7 @@ def test_a_run_that_only_lacks_its_judgement_is_judged(tmp_path, monkeypatch):
         raise StopError
 
     with monkeypatch.context() as patch:
-        patch.setattr(training, "evaluate", killed)
+        patch.setattr(loop, "evaluate", killed)
         with pytest.raises(StopError):
             quick_train(out=tmp_path / "torn")
     again: list[int] = []
@@ -701,7 +702,7 @@ def test_a_training_in_the_place_of_another_ends_as_one_alone(at_once, monkeypat
     """The same network and settings; another seed, policy and start."""
     places = []
 
-    class Counted(training.Slot):
+    class Counted(loop.Slot):
         def __init__(self, job):
             places.append(job)
             super().__init__(job)

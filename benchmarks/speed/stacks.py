@@ -192,7 +192,7 @@ def ends(count: int = 3, arms: int = 16) -> list[dict[str, Any]]:
         names = map(str, range(arms))
         return runs.BranchedRun(job=job, arms=dict.fromkeys(names, policy), repeated=0.5)
 
-    found, usual = [], runs.ends_at_once
+    found, usual = [], runs.stack_size
     for name, at_once in (
         ("streams", 3),
         ("streams, kernels of a stack", 3),
@@ -201,7 +201,7 @@ def ends(count: int = 3, arms: int = 16) -> list[dict[str, Any]]:
     ):
         # As in a search that is long enough.
         said = STEPS_WORTH_WHOLE_NETWORKS if name == "stacks" else 0
-        runs.ends_at_once = lambda slot, n, _, said=said: usual(slot, n, said)
+        runs.stack_size = lambda slot, n, _, said=said: usual(slot, n, said)
         with nullcontext() if name == "streams" else whole_networks():
             list(runs.run_branches([branched(0, replace(config, epochs=2))]))  # compiles
             todo = [branched(seed) for seed in range(count)]
@@ -211,7 +211,7 @@ def ends(count: int = 3, arms: int = 16) -> list[dict[str, Any]]:
         images = sum(run.steps for run in todo) * config.batch_size
         row = f"ends, {name}, {at_once} runs at once"
         found.append({"row": row, "seconds": took, "images_per_second": images / took})
-    runs.ends_at_once = usual
+    runs.stack_size = usual
     return found
 
 

@@ -35,7 +35,8 @@ from dada import Policy, models
 from dada.config import BASES, Base, TrainConfig
 from dada.data import Split, TensorPart
 from dada.engine import ALONE, Captured, kernels_for, resolve_device
-from dada.training.loop import Job, train_many, train_step
+from dada.training.loop import Job, train_step
+from dada.training.many import train_many
 from dada.training.state import TrainState
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))

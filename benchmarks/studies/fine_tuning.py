@@ -40,7 +40,8 @@ from dada.policy.space import SearchSpace
 from dada.policy_search.lookahead import single_operations
 from dada.policy_search.lookahead.features import FeatureRuns
 from dada.policy_search.lookahead.runs import BranchedRun, run_branches
-from dada.training.loop import Job, train_many
+from dada.training.loop import Job
+from dada.training.many import train_many
 from dada.trials.short import shorten
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))

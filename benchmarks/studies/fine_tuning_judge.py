@@ -35,7 +35,7 @@ from dada.config import FINE_TUNING, NAMED_BASES, TrainConfig
 from dada.data import load, split_off_validation
 from dada.engine import resolve_device
 from dada.models.weights import from_file
-from dada.training.loop import train_many
+from dada.training.many import train_many
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
 

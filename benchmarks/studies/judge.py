@@ -54,7 +54,8 @@ from dada.data import Part, Split, load, reduce, split_off_validation
 from dada.data.parts import TensorPart
 from dada.engine import resolve_device
 from dada.policy_search.lookahead import OPERATIONS, POLICIES
-from dada.training.loop import Job, at_once_for, train_many
+from dada.training.loop import Job, at_once_for
+from dada.training.many import train_many
 from dada.trials.statistics import interval
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
@@ -272,12 +273,17 @@ def main() -> None:
     else:
         one = args.first if args.sample_seed is None else args.sample_seed
         samples = [drawn(one, "")]
+    # All searches first: trainings on the same images share the card.
+    of_sample: list[list[tuple[str, Policy, int]]] = [[] for _ in samples]
     for name in filter(None, args.presets.split(";")):
-        for search, sample in zip(searches, itertools.cycle(samples)):
+        for search, (wanted, sample) in zip(
+            searches, itertools.cycle(zip(of_sample, samples, strict=True))
+        ):
             policy = judge.search(name, search, sample)
             seeds = range(1000 * search, 1000 * search + args.trainings)
-            wanted = [(f"{name} search {search}", policy, seed) for seed in seeds]
-            judge.train(wanted, sample.whole, sample.test)
+            wanted += [(f"{name} search {search}", policy, seed) for seed in seeds]
+    for wanted, sample in zip(of_sample, samples, strict=True):
+        judge.train(wanted, sample.whole, sample.test)
     for sample in samples:
         free = {}
         for name in filter(None, args.free.split(";")):

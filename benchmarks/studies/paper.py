@@ -35,7 +35,8 @@ from dada.engine import resolve_device
 from dada.policy import baselines
 from dada.recipes import Recipe
 from dada.runlog import RunLog
-from dada.training.loop import Job, at_once_for, train_many
+from dada.training.loop import Job, at_once_for
+from dada.training.many import train_many
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
 

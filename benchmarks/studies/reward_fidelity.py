@@ -52,7 +52,8 @@ from dada.policy_search.lookahead.stand_in import StandIn
 from dada.policy_search.measuring import read_steps
 from dada.policy_search.state import SearchState
 from dada.policy_search.step import search_step
-from dada.training.loop import Job, train_many
+from dada.training.loop import Job
+from dada.training.many import train_many
 from dada.training.scores import Scores
 from dada.trials.short import shorten
 

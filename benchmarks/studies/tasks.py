@@ -19,6 +19,10 @@ table5  The paper's: a classifier is trained without a policy and with one that 
 
 What is in the file is not run again, so a study may be stopped. `--at-once` trainings share a card:
 of `judge` in one process, of `table5` in processes of their own; results do not depend on it.
+
+To share a judge between N processes, give each `--part K/N` and a file of its own, first with
+`--only searches`, then with `--only trainings` and the files of the searches to `--join`; the whole
+command with all files to `--join` runs what is missing, and concludes.
 """
 
 from __future__ import annotations
@@ -44,7 +48,8 @@ from dada.data import Part, Split, load, split_off_validation
 from dada.data.parts import TensorPart
 from dada.engine import resolve_device
 from dada.policy.moving import NO_BOX
-from dada.training.loop import Job, train_many
+from dada.training.loop import Job
+from dada.training.many import train_many
 from dada.trials.statistics import interval
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
@@ -103,7 +108,13 @@ class Study:
         found: dict[str, Any] = {}
         if args.out and args.out.exists():
             found = json.loads(args.out.read_text())
-        settings = {name: value for name, value in vars(args).items() if name != "out"}
+        for part in getattr(args, "join", []):
+            held = json.loads(part.read_text())
+            found.setdefault("searches", {}).update(held["searches"])
+            for name, scores in held["score"].items():
+                found.setdefault("score", {}).setdefault(name, {}).update(scores)
+        about = ("out", "join", "part", "only", "data")
+        settings = {name: value for name, value in vars(args).items() if name not in about}
         found["settings"] = {name: str(value) for name, value in settings.items()}
         return cls(found, args.out)
 
@@ -180,7 +191,11 @@ class Judge:
         return [100 * each[self.task.decides] for each in self.found["score"][name].values()]
 
     def run(self) -> None:
-        count = self.args.searches * self.args.trainings
+        count, (part, parts) = self.args.searches * self.args.trainings, self.args.part
+        if self.args.only == "searches":
+            for seed in range(part, self.args.searches, parts):
+                self.search(seed)
+            return
         wanted = [
             (f"dada search {search}", self.search(search), 1000 * search + training)
             for search in range(self.args.searches)
@@ -188,7 +203,7 @@ class Judge:
         ]
         free = {name: Policy.load(name) for name in FREE}
         wanted += [(name, policy, seed) for name, policy in free.items() for seed in range(count)]
-        self.train(wanted, self.whole, self.test)
+        self.train(wanted[part::parts], self.whole, self.test)
         halves = split_off_validation(self.whole, 0.5, 0)
         assert halves.val is not None
         choosing = [
@@ -196,8 +211,9 @@ class Judge:
             for name, policy in free.items()
             for seed in range(CHOOSING)
         ]
-        self.train(choosing, halves, halves.val)
-        self.conclude()
+        self.train(choosing[part::parts], halves, halves.val)
+        if parts == 1:
+            self.conclude()
 
     def conclude(self) -> None:
         names = [f"dada search {search}" for search in range(self.args.searches)]
@@ -304,6 +320,11 @@ def size_of(text: str) -> int | tuple[int, int]:
     return sides[0] if len(sides) == 1 else (sides[0], sides[1])
 
 
+def part_of(text: str) -> tuple[int, int]:
+    part, parts = map(int, text.split("/"))
+    return part, parts
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     commands = parser.add_subparsers(dest="command", required=True)
@@ -316,6 +337,9 @@ def main() -> None:
     one.add_argument("--searches", type=int, default=3)
     one.add_argument("--trainings", type=int, default=3)
     one.add_argument("--lookahead", type=float, help="seconds; default: as the search has it")
+    one.add_argument("--only", choices=("searches", "trainings"), help="of the work")
+    one.add_argument("--part", type=part_of, default=(0, 1), help="K/N: this process's share")
+    one.add_argument("--join", type=Path, nargs="*", default=[], help="files of other processes")
     two = commands.add_parser("table5")
     one.add_argument("--at-once", type=int, default=3, help="trainings that share a card")
     two.add_argument("--classes", required=True, help="data to train the backbone on")

@@ -30,7 +30,8 @@ from dada.config import FROM_SCRATCH
 from dada.data import Split, load, reduce, split_off_validation
 from dada.engine import Precision
 from dada.policy.augment import Normalise
-from dada.training.loop import Job, run_job
+from dada.training.loop import Job
+from dada.training.many import run_job
 from dada.training.scores import evaluate
 from dada.trials.short import shorten
 

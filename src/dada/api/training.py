@@ -14,7 +14,8 @@ from dada.data import split_for_scoring
 from dada.engine import joined, out_of_memory_named
 from dada.policy import Policy, baselines
 from dada.runlog import POLICY
-from dada.training.loop import Job, run_job, try_step
+from dada.training.loop import Job, try_step
+from dada.training.many import run_job
 
 
 def train_job(

@@ -16,7 +16,7 @@ STEPS_WORTH_COMPILING = 2000
 STEPS_WORTH_BENCHMARKING = 20_000
 # Those of a whole network, some thirty, take longer and save one to two milliseconds a step. They
 # are used where the environment asks for them: steps were measured on a card, whole runs not yet.
-STEPS_WORTH_WHOLE_NETWORKS = 10_000
+STEPS_WORTH_WHOLE_NETWORKS = 4000
 ASKED_FOR = "DADA_STACKS"
 
 _plain_kernels: ContextVar[bool] = ContextVar("plain_kernels", default=False)

@@ -3,7 +3,7 @@
 Letters: B images of a batch, C channels, S steps of an epoch.
 
 Every image goes through the same stations as in the search: crop and flip, policy, normalise,
-cutout. On a GPU the whole step is a CUDA graph; several trainings may share one card.
+cutout. On a GPU the whole step is a CUDA graph; several trainings may share one card (many.py).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
@@ -66,43 +66,6 @@ class Job:
     @property
     def length(self) -> Length:
         return Length.of(self.config, len(self.split.train), self.ranks)
-
-
-def run_job(job: Job) -> TrainResult:
-    """Train a network under a policy.
-
-    With `run`, a log and checkpoints are written, and a training that was killed continues from
-    its last checkpoint.
-    """
-    return next(result for _, result in train_many([job]))
-
-
-def train_many(jobs: Sequence[Job], at_once: int = 1) -> Iterator[tuple[Job, TrainResult]]:
-    """Each job's result, in the order in which they end; `at_once` of them share the device.
-
-    They take turns, a step each, on streams of their own: while the host launches one's step, the
-    card works on the others'. A job that is like one that has ended runs in its slot, with its
-    recorded step.
-    """
-    waiting, free = list(jobs), list[Slot]()
-    total = sum(job.length.steps for job in jobs)
-
-    def begun() -> Iterator[tuple[tuple[Job, Slot], Turns[TrainResult]]]:
-        while waiting:
-            job = waiting.pop(0)
-            slot = next((slot for slot in free if slot.suits(job)), None)
-            if slot is None:
-                slot = Slot(job)
-            else:
-                free.remove(slot)
-                slot.restart_with(job)
-            yield (job, slot), _training(job, slot, total)
-
-    for (job, slot), result in take_turns(begun(), at_once):
-        if any(slot.suits(other) for other in waiting):
-            free.append(slot)
-            result = replace(result, model=copy.deepcopy(result.model))
-        yield job, result
 
 
 def take_turns(begun: Iterator[tuple[K, Turns[T]]], at_once: int) -> Iterator[tuple[K, T]]:
@@ -175,6 +138,12 @@ class Slot:
             self.state.config = replace(self.state.config, base=base)
             self.step = self._step()
 
+    def order(self, steps: int) -> Tensor:
+        """Which images the next epoch's batches have, a row for each."""
+        batch, images = self.job.length.batch, len(self.split.train)
+        order_N = torch.randperm(images, generator=self.state.order)
+        return order_N[: steps * batch].view(-1, batch)
+
     def epoch(
         self, rates_T: Tensor, steps_of_all: int, step: Captured | None = None
     ) -> Turns[float]:
@@ -185,12 +154,10 @@ class Slot:
         """
         step = step or self.step
         state, ranks, part = self.state, self.job.ranks, self.split.train
-        batch = self.job.length.batch
         losses = []
         with state.lane:
-            order_N = torch.randperm(len(part), generator=state.order)
-            whole = order_N[: len(rates_T) * batch].view(-1, batch)
-            reader = state.batches(part, [ranks.mine(index_B) for index_B in whole])
+            order = self.order(len(rates_T))
+            reader = state.batches(part, [ranks.mine(index_B) for index_B in order])
         for rate in rates_T:
             with state.lane, kernels_for(steps_of_all):
                 losses.append(step(*next(reader), rate))
@@ -250,17 +217,14 @@ def train_step(state: TrainState, images_BCHW: Tensor, *targets_and_lr: Tensor) 
 def try_step(job: Job) -> None:
     """One step of a copy, to see whether there is room for it."""
     job = replace(job, model=copy.deepcopy(job.model), graph=False)
-    steps = _training(job, Slot(job), 1)
+    steps = training_of(job, Slot(job), 1)
     next(steps)
     steps.close()
 
 
-def _training(job: Job, slot: Slot, steps_of_all: int) -> Turns[TrainResult]:
+def training_of(job: Job, slot: Slot, steps_of_all: int) -> Turns[TrainResult]:
     """One training, and the scores at its end."""
     start = time.perf_counter()
-    judge = job.judge or job.split.test or job.split.val
-    assert judge is not None, "the caller splits off what a training is judged on"
-    length = job.length
 
     def epoch(number: int, rates_S: Tensor) -> Turns[Metrics]:
         loss = yield from slot.epoch(rates_S, steps_of_all)
@@ -268,16 +232,24 @@ def _training(job: Job, slot: Slot, steps_of_all: int) -> Turns[TrainResult]:
             slot.state.agree_on_statistics()
         return {"loss": loss}
 
-    rates_ES = length.rates_ES(job.config)
+    rates_ES = job.length.rates_ES(job.config)
     ran = yield from run_epochs(slot.state, rates_ES, epoch, run=job.run, on_epoch=job.on_epoch)
+    return result_of(job, slot, ran.history, start - ran.seconds_before)
+
+
+def result_of(job: Job, slot: Slot, history: list[Metrics], since: float) -> TrainResult:
+    """Of a training that began at `since` and whose last step is done."""
+    judge = job.judge or job.split.test or job.split.val
+    assert judge is not None, "the caller splits off what a training is judged on"
+    length = job.length
     scores = slot.evaluate(judge)
     # The last step's weights enter no training loss, but they are what is judged.
     check_finite("loss of the trained network", scores.loss, length.epochs, job.config.lr)
-    steps_took = sum(entry["seconds"] for entry in ran.history)
+    steps_took = sum(entry["seconds"] for entry in history)
     return TrainResult(
         scores=scores,
-        history=ran.history,
-        seconds=ran.seconds_before + time.perf_counter() - start,
+        history=history,
+        seconds=time.perf_counter() - since,
         images_per_second=length.steps * length.batch / max(steps_took, 1e-9),
         model=slot.state.evaluated,
     )

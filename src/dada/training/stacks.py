@@ -1,31 +1,33 @@
-"""Ends of one training, each under a policy of its own, trained as one stack of networks.
+"""Trainings of one kind, or the ends of one training under several policies, as one stack.
 
-They share their beginning, order of images and random numbers. On a card, a stack trains faster
-than networks on streams of their own, which wait for launches (benchmarks/speed/stacks.py). Each
-end is what it would be alone, but for rounding. Used where DADA_STACKS=1 asks for it.
+On a card, a stack trains faster than networks on streams of their own, which wait for launches
+(benchmarks/speed/stacks.py). Each network is what it would be alone, but for rounding. Used where
+DADA_STACKS=1 asks for it.
 
-Letters: B images, C channels, H height, W width, G ends.
+Letters: B images, C channels, H height, W width, G networks.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from dada.engine import Captured, generator_on, whole_networks_pay
+from dada.engine import Captured, generator_on, kernels_for, whole_networks_pay
 from dada.models.stacked import StackedWideResNet
 from dada.models.stacked_plan import Plan, card_suits, suits
 from dada.models.wideresnet import WideResNet
 from dada.policy import Policy
 from dada.policy.augment import PolicyTables
 from dada.policy.space import SPACES, SearchSpace
-from dada.training.loop import Slot
+from dada.training.epochs import Metrics, Turns, run_epochs
+from dada.training.loop import Job, Slot, TrainResult, result_of
 from dada.training.optimisers import SGD
-from dada.training.state import TrainState
+from dada.training.state import Drawn, TrainState
 
 MOST_NETWORKS, SHARE_OF_MEMORY = 16, 0.5  # more gain nothing; other trainings need memory too
 
@@ -48,8 +50,20 @@ class Arm:
         return cls(space, tables, noise)
 
 
-def ends_at_once(slot: Slot, ends: int, steps_of_all: int) -> int:
-    """How many ends of this training a stack may hold; with one there is no stack.
+def alike(one: Job, other: Job) -> bool:
+    """Whether a stack may hold both: nothing but seed, weights and policy differs."""
+    return (
+        one.run is None
+        and other.run is None
+        and one.split is other.split
+        and one.ranks is other.ranks
+        and (one.config, one.device, one.graph) == (other.config, other.device, other.graph)
+        and repr(one.model) == repr(other.model)
+    )
+
+
+def stack_size(slot: Slot, networks: int, steps_of_all: int) -> int:
+    """How many networks like this slot's, of so many, a stack may hold; with one there is none.
 
     `steps_of_all` that this process will make say whether compiling kernels will pay; they are
     used where the environment asks for them (DADA_STACKS=1).
@@ -60,8 +74,8 @@ def ends_at_once(slot: Slot, ends: int, steps_of_all: int) -> int:
     plan = Plan(_network(state), slot.split.image_size[0])
     free, _ = torch.cuda.mem_get_info(device)
     room = int(SHARE_OF_MEMORY * free) // plan.bytes_of(slot.job.length.batch)
-    stacks = -(-ends // max(1, min(MOST_NETWORKS, room)))
-    return -(-ends // stacks)  # of nearly one size
+    stacks = -(-networks // max(1, min(MOST_NETWORKS, room)))
+    return -(-networks // stacks)  # of nearly one size
 
 
 def _suits(slot: Slot) -> bool:
@@ -74,6 +88,7 @@ def _suits(slot: Slot) -> bool:
         and state.precision.name == "bf16"
         and state.average is None
         and not config.compile
+        and not config.base.resized_crop
         and slot.job.graph
         and slot.job.ranks.world == 1
     )
@@ -84,55 +99,117 @@ def _network(state: TrainState) -> WideResNet:
     return state.model
 
 
-class Ends:
-    """The network, momentum and random numbers of a slot, going on under several policies."""
+class Stack:
+    """Networks in training, each with a policy and random numbers of its own."""
 
     dtype = torch.bfloat16
 
-    def __init__(self, slot: Slot, policies: Sequence[Policy]) -> None:
-        self.state = state = slot.state
-        assert isinstance(state.optimizer, SGD)
-        with state.lane:
-            self.arms = [Arm.of(policy, state) for policy in policies]
-            beginning = [_network(state)] * len(policies)
-            stack = StackedWideResNet(beginning, slot.split.image_size[0]).to(state.device)
-            self.network = stack
+    def __init__(
+        self,
+        slot: Slot,
+        states: Sequence[TrainState],
+        arms: Sequence[Drawn],
+        *,
+        same_images: bool = False,
+    ) -> None:
+        """Of the networks and momentum of `states`, on the stream of `slot`."""
+        self.state, self.arms, self.same_images = slot.state, arms, same_images
+        with self.state.lane:
+            networks = [_network(state) for state in states]
+            self.network = StackedWideResNet(networks, slot.split.image_size[0]).to(slot.job.device)
             self.optimizer = SGD(
-                stack.parameters(),
-                momentum=state.optimizer.momentum,
-                weight_decay=state.optimizer.weight_decay,
+                self.network.parameters(),
+                momentum=slot.job.config.momentum,
+                weight_decay=slot.job.config.weight_decay,
             )
-            names = (name for name, _ in state.model.named_parameters())
-            velocity = dict(zip(names, state.optimizer.velocity, strict=True))
-            for g in range(len(policies)):
-                stack.write_(g, velocity, self.optimizer.velocity[0])
+            names = [name for name, _ in networks[0].named_parameters()]
+            for g, state in enumerate(states):
+                assert isinstance(state.optimizer, SGD)
+                velocity = dict(zip(names, state.optimizer.velocity, strict=True))
+                self.network.write_(g, velocity, self.optimizer.velocity[0])
         self.step = Captured(
-            self._step, generators=[arm.noise for arm in self.arms], enabled=slot.job.graph
+            self._step, generators=[arm.noise for arm in arms], enabled=slot.job.graph
         )
 
+    @classmethod
+    def of_ends(cls, slot: Slot, policies: Sequence[Policy]) -> Stack:
+        """A training that goes on under several policies, with the same images for all of them."""
+        with slot.state.lane:
+            arms = [Arm.of(policy, slot.state) for policy in policies]
+        return cls(slot, [slot.state] * len(policies), arms, same_images=True)
+
     def _step(self, images_BCHW: Tensor, labels_B: Tensor, lr: Tensor) -> Tensor:
-        """One step of all; returns the mean of their losses."""
-        state, config = self.state, self.state.config
-        views_GBCHW = torch.stack(
-            [state.augmented(images_BCHW, [labels_B], arm)[0] for arm in self.arms]
-        )
+        """One step of all, with the same images, or with those of each behind each other; returns
+        the loss of each."""
+        config, networks = self.state.config, len(self.arms)
+        if self.same_images:
+            images, labels_B = [images_BCHW] * networks, labels_B.repeat(networks)
+        else:
+            images = list(images_BCHW.chunk(networks))
+        views = [
+            self.state.augmented(own_BCHW, [], arm)[0]
+            for own_BCHW, arm in zip(images, self.arms, strict=True)
+        ]
         self.optimizer.zero_grad()
-        logits_GBL = self.network(views_GBCHW, self.dtype).float()
-        loss = cross_entropy(
-            logits_GBL.flatten(0, 1),
-            labels_B.repeat(len(self.arms)),
-            label_smoothing=config.label_smoothing,
+        logits_GBL = self.network(torch.stack(views), self.dtype).float()
+        smoothing = config.label_smoothing
+        losses = cross_entropy(
+            logits_GBL.flatten(0, 1), labels_B, label_smoothing=smoothing, reduction="none"
         )
-        (loss * len(self.arms)).backward()  # each end has the gradient of its own mean
+        loss_G = losses.view(networks, -1).mean(1)
+        loss_G.sum().backward()  # each has the gradient of its own mean
         if config.clip > 0:
             grad_GN = self.network.weights_GN.grad
             assert grad_GN is not None
             norm_G1 = torch.linalg.vector_norm(grad_GN, dim=1, keepdim=True)
             grad_GN.mul_((config.clip / (norm_G1 + 1e-6)).clamp(max=1))
         self.optimizer.step(lr)
-        return loss.detach()
+        return loss_G.detach()
 
-    def move_to_slot(self, g: int) -> None:
-        """End g becomes the slot's network, to be evaluated."""
+    def move_to(self, state: TrainState, g: int) -> None:
+        """Network g becomes that of a slot, to be evaluated."""
         with self.state.lane, torch.no_grad():
-            self.network.unstack_to(_network(self.state), g)
+            self.network.unstack_to(_network(state), g)
+
+
+def stacked_trainings(
+    slot: Slot, more: Sequence[Job], steps_of_all: int
+) -> Turns[list[tuple[Job, TrainResult]]]:
+    """The training of a slot and others like it, from their first step to their last."""
+    start, job, split = time.perf_counter(), slot.job, slot.split
+    jobs = [job, *more]
+    # The images are on the device once.
+    slots = [slot, *(Slot(replace(other, split=split)) for other in more)]
+    states = [each.state for each in slots]
+    stack = Stack(slot, states, states)
+
+    def epoch(number: int, rates_S: Tensor) -> Turns[Metrics]:
+        losses = []
+        with slot.state.lane:
+            order_SGB = torch.stack([each.order(len(rates_S)) for each in slots], 1)
+            reader = slot.state.batches(split.train, list(order_SGB.flatten(1)))
+        for rate in rates_S:
+            with slot.state.lane, kernels_for(steps_of_all):
+                losses.append(stack.step(*next(reader), rate))
+            yield
+        with slot.state.lane:
+            loss_G = torch.stack(losses).mean(0).tolist()
+        return {"loss": sum(loss_G) / len(loss_G), "losses": loss_G}
+
+    def of_network(g: int, entry: Metrics) -> Metrics:
+        own = {"loss": entry["losses"][g], "seconds": entry["seconds"] / len(jobs)}
+        return {"epoch": entry["epoch"], **own}
+
+    def told(entry: Metrics, epochs: int) -> None:
+        for g, each in enumerate(jobs):
+            if each.on_epoch is not None:
+                each.on_epoch(of_network(g, entry), epochs)
+
+    rates_ES = job.length.rates_ES(job.config)
+    ran = yield from run_epochs(slot.state, rates_ES, epoch, run=None, on_epoch=told)
+    ended = []
+    for g, (each, own) in enumerate(zip(jobs, slots, strict=True)):
+        stack.move_to(own.state, g)
+        history = [of_network(g, entry) for entry in ran.history]
+        ended.append((each, result_of(each, own, history, start)))
+    return ended

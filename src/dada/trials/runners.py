@@ -30,7 +30,8 @@ from dada.engine import memory_that_is_full
 from dada.policy import Policy
 from dada.tasks import Task
 from dada.training.epochs import DivergedError
-from dada.training.loop import Job, TrainResult, at_once_for, train_many
+from dada.training.loop import Job, TrainResult, at_once_for
+from dada.training.many import train_many
 
 SHIPPED_SPACES = ("paper", "strength", "wide")  # others are registered in this process only
 MOST_BYTES_COPIED = 2**30

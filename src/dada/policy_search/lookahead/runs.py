@@ -31,7 +31,7 @@ from dada.policy_search.lookahead.stand_in import StandIn
 from dada.tasks import Scores, TaskScores
 from dada.training.epochs import DivergedError, Turns
 from dada.training.loop import Job, Slot, at_once_for, take_turns
-from dada.training.stacks import Ends, ends_at_once
+from dada.training.stacks import Stack, stack_size
 from dada.trials.cost import forward_work, training_seconds
 from dada.trials.short import seed_of, shorten
 
@@ -78,19 +78,20 @@ def _branches(run: BranchedRun, steps_of_all: int) -> Turns[dict[str, TaskScores
     scores: dict[str, TaskScores] = {}
     # A stack draws its views in one way: arms with bases of their own are trained one by one.
     names = list(run.arms)
-    at_once = 1 if run.bases else ends_at_once(slot, len(names), steps_of_all)
+    at_once = 1 if run.bases else stack_size(slot, len(names), steps_of_all)
     for some in (names[first : first + at_once] for first in range(0, len(names), at_once)):
         state.restore(middle)
         set_training(state.model)
-        ends = Ends(slot, [run.arms[name] for name in some]) if len(some) > 1 else None
-        if ends is None:
-            slot.switch_policy(run.arms[some[0]])
+        policies = [run.arms[name] for name in some]
+        stack = Stack.of_ends(slot, policies) if len(some) > 1 else None
+        if stack is None:
+            slot.switch_policy(policies[0])
             slot.switch_base(run.bases.get(some[0], job.config.base))
         for rates_S in rates_ES[run.shared_epochs :]:
-            yield from slot.epoch(rates_S, steps_of_all, ends.step if ends else None)
+            yield from slot.epoch(rates_S, steps_of_all, stack.step if stack else None)
         for g, name in enumerate(some):
-            if ends is not None:
-                ends.move_to_slot(g)
+            if stack is not None:
+                stack.move_to(state, g)
             scores[name] = slot.evaluate(job.split.val, loss_alone=True)
             if not math.isfinite(scores[name].loss):
                 raise DivergedError(
