@@ -22,7 +22,7 @@ from torch.nn.functional import cross_entropy
 
 from dada import models
 from dada.engine import kernels_for, plain_kernels, wants_whole_networks, whole_networks
-from dada.engine.kernels import ASKED_FOR, STEPS_WORTH_WHOLE_NETWORKS
+from dada.engine.kernels import STACKS, STEPS_WORTH_WHOLE_NETWORKS
 from dada.models.batchnorm import _triton_is_installed
 from dada.models.stacked import StackedWideResNet, logits_of_one
 from dada.models.stacked_plan import card_suits, suits
@@ -168,7 +168,8 @@ def ends_apart_and_stacked() -> list[dict[str, float]]:
 
 
 def trainings_apart_and_stacked() -> list[list[list[float]]]:
-    """In the same process: the losses of trainings of one kind, in training and at their end."""
+    """In the same process: the losses of trainings of one kind, in training and at their end; the
+    last has images of its own."""
     from dada import Policy
     from dada.config import TrainConfig
     from dada.data import Split, TensorPart
@@ -176,17 +177,20 @@ def trainings_apart_and_stacked() -> list[list[list[float]]]:
 
     generator = torch.Generator().manual_seed(0)
     pixels = torch.randint(256, (16, 3, 16, 16), generator=generator, dtype=torch.uint8)
-    part = TensorPart(pixels, torch.arange(16) % CLASSES)
-    split = Split(train=part, val=part, classes=("a", "b", "c"), name="random")
+    parts = [TensorPart(own, torch.arange(16) % CLASSES) for own in (pixels, 255 - pixels // 2)]
+    splits = [
+        Split(train=part, val=part, classes=("a", "b", "c"), name="random")
+        for part in (parts[0], *parts)
+    ]
     config = TrainConfig(epochs=2, batch_size=8, lr=0.1, clip=0.5, label_smoothing=0.1)
     stacks.Stack.dtype = torch.float32
     found = []
-    for size in (1, 2):
+    for size in (1, 3):
         many.stack_size = lambda *asked, size=size: size
         told: list[float] = []
         jobs = [
             many.Job(
-                split=split,
+                split=splits[seed],
                 model=models.build("wrn10_1", CLASSES, seed=seed),
                 policy=Policy.load(name),
                 config=config,
@@ -240,14 +244,10 @@ def test_trainings_are_the_same_in_a_stack() -> None:
         assert other == pytest.approx(one, rel=5e-6)
 
 
-def test_whole_networks_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_whole_networks_are_used_where_they_pay(monkeypatch: pytest.MonkeyPatch) -> None:
     enough = STEPS_WORTH_WHOLE_NETWORKS
-    for asked, steps, wanted in (
-        ("", enough, False),
-        ("1", enough - 1, False),
-        ("1", enough, True),
-    ):
-        monkeypatch.setenv(ASKED_FOR, asked)
+    for asked, steps, wanted in (("", enough - 1, False), ("", enough, True), ("0", enough, False)):
+        monkeypatch.setenv(STACKS, asked)
         with kernels_for(steps):
             assert wants_whole_networks() == wanted, (asked, steps)
             with plain_kernels():

@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import gc
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -30,6 +31,7 @@ from measure import machine, print_table
 
 PAPER = {"model": "wrn40_2", "preset": "paper", "batch_size": 128, "epochs": 20}
 STEPS_ONLY = {"preset": "dada", "lookahead": 0.0, "verify": False}
+WHOLE = "dada, looking ahead and verified"
 # Growth: the median of three epochs.
 SHORT = STEPS_ONLY | {"model": "wrn40_2", "batch_size": 128, "epochs": 4}
 
@@ -44,7 +46,9 @@ def cases() -> dict[str, dict[str, Any]]:
         "paper, gumbel": reduced | PAPER | {"estimator": "gumbel"},
         "dada": reduced | STEPS_ONLY | {"model": "wrn40_2", "epochs": 20},
         "dada, eager": reduced | STEPS_ONLY | {"model": "wrn40_2", "epochs": 3, "graph": False},
-        "dada, looking ahead and verified": reduced | {"preset": "dada", "model": "wrn40_2"},
+        WHOLE: reduced | {"preset": "dada", "model": "wrn40_2"},
+        f"{WHOLE}, again": reduced | {"preset": "dada", "model": "wrn40_2"},
+        f"{WHOLE}, on streams": reduced | {"preset": "dada", "model": "wrn40_2", "stacks": False},
         "full": {"images": 50000, "side": 32} | PAPER | {"batch_size": 512},
     }
     for images in (1000, 4000, 16000, 50000):
@@ -84,6 +88,8 @@ def run_here(settings: dict[str, Any], data: Path | None) -> dict[str, Any]:
     from dada.ops import PAPER as FIFTEEN
     from dada.policy.space import register
 
+    if not settings.pop("stacks", True):
+        os.environ["DADA_STACKS"] = "0"
     images, side, ops = settings.pop("images"), settings.pop("side"), settings.pop("ops", 15)
     if ops > len(FIFTEEN):
         from dataclasses import replace
@@ -113,7 +119,10 @@ def run_here(settings: dict[str, Any], data: Path | None) -> dict[str, Any]:
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
 
+    ended: dict[str, float] = {}  # phase -> when it was last heard of
+
     def after_epoch(metrics: dict[str, Any], epochs: int) -> None:
+        ended["measuring"] = time.perf_counter() - start
         seconds_per_epoch.append(metrics["seconds"])
         if torch.cuda.is_available():
             memory.append(torch.cuda.memory_reserved())
@@ -125,6 +134,8 @@ def run_here(settings: dict[str, Any], data: Path | None) -> dict[str, Any]:
             out=Path(folder) / "run",
             base=base,
             on_epoch=after_epoch,
+            on_lookahead=lambda *_: ended.update({"looking ahead": time.perf_counter() - start}),
+            on_training=lambda *_: ended.update(verifying=time.perf_counter() - start),
             **settings,
         )
         seconds = time.perf_counter() - start
@@ -135,6 +146,7 @@ def run_here(settings: dict[str, Any], data: Path | None) -> dict[str, Any]:
     return {
         "seconds": seconds,
         "seconds_to_policy": seconds_to_policy,
+        "ended": {phase: round(at, 2) for phase, at in ended.items()},
         "seconds_per_epoch": settled,
         "ms_per_step": 1e3 * settled / max(1, steps),
         "until_settled": seconds - settled * len(seconds_per_epoch),

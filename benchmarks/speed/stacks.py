@@ -18,7 +18,6 @@ from __future__ import annotations
 import argparse
 import copy
 import json
-import os
 import statistics
 import sys
 import time
@@ -44,7 +43,7 @@ from train import measure as measure_training
 from dada import Policy, models
 from dada.config import BASES, TrainConfig
 from dada.engine import resolve_device, whole_networks
-from dada.engine.kernels import ASKED_FOR, STEPS_WORTH_COMPILING, STEPS_WORTH_WHOLE_NETWORKS
+from dada.engine.kernels import STEPS_WORTH_COMPILING, STEPS_WORTH_WHOLE_NETWORKS
 from dada.models import stacked
 from dada.models.stacked import StackedWideResNet
 from dada.policy_search.lookahead import runs
@@ -220,7 +219,6 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     parser.add_argument("--seconds", type=float, default=150, help="begin no section after these")
     arguments = parser.parse_args()
-    os.environ[ASKED_FOR] = "1"
     torch.backends.cudnn.benchmark = True
     torch.set_float32_matmul_precision("high")
     begun = time.perf_counter()

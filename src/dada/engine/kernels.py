@@ -14,10 +14,9 @@ import torch
 # all of cuDNN's takes longer still.
 STEPS_WORTH_COMPILING = 2000
 STEPS_WORTH_BENCHMARKING = 20_000
-# Those of a whole network, some thirty, take longer and save one to two milliseconds a step. They
-# are used where the environment asks for them: steps were measured on a card, whole runs not yet.
+# Those of a whole network, some thirty, take longer and save one to two milliseconds a step.
 STEPS_WORTH_WHOLE_NETWORKS = 4000
-ASKED_FOR = "DADA_STACKS"
+STACKS = "DADA_STACKS"  # 0 in the environment: torch's layers on streams, for comparison
 
 _plain_kernels: ContextVar[bool] = ContextVar("plain_kernels", default=False)
 _whole_networks: ContextVar[bool] = ContextVar("whole_networks", default=False)
@@ -72,8 +71,8 @@ def kernels_for(steps: int) -> AbstractContextManager[Any]:
 
 
 def whole_networks_pay(steps: int) -> bool:
-    """In a run of that many steps; only where DADA_STACKS=1 asks for them."""
-    return os.environ.get(ASKED_FOR) == "1" and steps >= STEPS_WORTH_WHOLE_NETWORKS
+    """In a run of that many steps, unless the environment says DADA_STACKS=0."""
+    return os.environ.get(STACKS) != "0" and steps >= STEPS_WORTH_WHOLE_NETWORKS
 
 
 def wants_plain_kernels() -> bool:

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from dada.config import Base, TrainConfig
-from dada.data import Part, Split
+from dada.data import Batch, Part, Split
 from dada.engine import ALONE, Captured, Ranks, kernels_for
 from dada.policy import Policy
 from dada.runlog import RunLog
@@ -138,11 +138,12 @@ class Slot:
             self.state.config = replace(self.state.config, base=base)
             self.step = self._step()
 
-    def order(self, steps: int) -> Tensor:
-        """Which images the next epoch's batches have, a row for each."""
-        batch, images = self.job.length.batch, len(self.split.train)
-        order_N = torch.randperm(images, generator=self.state.order)
-        return order_N[: steps * batch].view(-1, batch)
+    def batches(self, steps: int) -> Iterator[Batch]:
+        """Those of the next epoch."""
+        batch, part, ranks = self.job.length.batch, self.split.train, self.job.ranks
+        order_N = torch.randperm(len(part), generator=self.state.order)
+        order = order_N[: steps * batch].view(-1, batch)
+        return self.state.batches(part, [ranks.mine(index_B) for index_B in order])
 
     def epoch(
         self, rates_T: Tensor, steps_of_all: int, step: Captured | None = None
@@ -153,11 +154,10 @@ class Slot:
         this slot's own, unless given.
         """
         step = step or self.step
-        state, ranks, part = self.state, self.job.ranks, self.split.train
+        state, ranks = self.state, self.job.ranks
         losses = []
         with state.lane:
-            order = self.order(len(rates_T))
-            reader = state.batches(part, [ranks.mine(index_B) for index_B in order])
+            reader = self.batches(len(rates_T))
         for rate in rates_T:
             with state.lane, kernels_for(steps_of_all):
                 losses.append(step(*next(reader), rate))

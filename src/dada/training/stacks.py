@@ -1,8 +1,7 @@
 """Trainings of one kind, or the ends of one training under several policies, as one stack.
 
 On a card, a stack trains faster than networks on streams of their own, which wait for launches
-(benchmarks/speed/stacks.py). Each network is what it would be alone, but for rounding. Used where
-DADA_STACKS=1 asks for it.
+(benchmarks/speed/stacks.py). Each network is what it would be alone, but for rounding.
 
 Letters: B images, C channels, H height, W width, G networks.
 """
@@ -51,11 +50,12 @@ class Arm:
 
 
 def alike(one: Job, other: Job) -> bool:
-    """Whether a stack may hold both: nothing but seed, weights and policy differs."""
+    """Whether a stack may hold both: nothing but seed, weights, policy and images differs."""
     return (
         one.run is None
         and other.run is None
-        and one.split is other.split
+        and one.length == other.length
+        and one.split.image_size == other.split.image_size
         and one.ranks is other.ranks
         and (one.config, one.device, one.graph) == (other.config, other.device, other.graph)
         and repr(one.model) == repr(other.model)
@@ -65,8 +65,7 @@ def alike(one: Job, other: Job) -> bool:
 def stack_size(slot: Slot, networks: int, steps_of_all: int) -> int:
     """How many networks like this slot's, of so many, a stack may hold; with one there is none.
 
-    `steps_of_all` that this process will make say whether compiling kernels will pay; they are
-    used where the environment asks for them (DADA_STACKS=1).
+    `steps_of_all` that this process will make say whether compiling kernels will pay.
     """
     state, device = slot.state, slot.state.device
     if not (whole_networks_pay(steps_of_all) and card_suits(device) and _suits(slot)):
@@ -113,7 +112,10 @@ class Stack:
         same_images: bool = False,
     ) -> None:
         """Of the networks and momentum of `states`, on the stream of `slot`."""
-        self.state, self.arms, self.same_images = slot.state, arms, same_images
+        self.state, self.states, self.arms = slot.state, states, arms
+        self.same_images = same_images
+        for state in states:
+            self.state.lane.follow(state.lane)
         with self.state.lane:
             networks = [_network(state) for state in states]
             self.network = StackedWideResNet(networks, slot.split.image_size[0]).to(slot.job.device)
@@ -147,8 +149,8 @@ class Stack:
         else:
             images = list(images_BCHW.chunk(networks))
         views = [
-            self.state.augmented(own_BCHW, [], arm)[0]
-            for own_BCHW, arm in zip(images, self.arms, strict=True)
+            state.augmented(own_BCHW, [], arm)[0]
+            for state, own_BCHW, arm in zip(self.states, images, self.arms, strict=True)
         ]
         self.optimizer.zero_grad()
         logits_GBL = self.network(torch.stack(views), self.dtype).float()
@@ -170,6 +172,7 @@ class Stack:
         """Network g becomes that of a slot, to be evaluated."""
         with self.state.lane, torch.no_grad():
             self.network.unstack_to(_network(state), g)
+        state.lane.follow(self.state.lane)
 
 
 def stacked_trainings(
@@ -178,19 +181,20 @@ def stacked_trainings(
     """The training of a slot and others like it, from their first step to their last."""
     start, job, split = time.perf_counter(), slot.job, slot.split
     jobs = [job, *more]
-    # The images are on the device once.
-    slots = [slot, *(Slot(replace(other, split=split)) for other in more)]
+    # What has the same images finds them on the device.
+    there = [replace(each, split=split) if each.split is job.split else each for each in more]
+    slots = [slot, *map(Slot, there)]
     states = [each.state for each in slots]
     stack = Stack(slot, states, states)
 
     def epoch(number: int, rates_S: Tensor) -> Turns[Metrics]:
         losses = []
         with slot.state.lane:
-            order_SGB = torch.stack([each.order(len(rates_S)) for each in slots], 1)
-            reader = slot.state.batches(split.train, list(order_SGB.flatten(1)))
+            readers = [each.batches(len(rates_S)) for each in slots]
         for rate in rates_S:
             with slot.state.lane, kernels_for(steps_of_all):
-                losses.append(stack.step(*next(reader), rate))
+                images, labels = zip(*map(next, readers), strict=True)
+                losses.append(stack.step(torch.cat(images), torch.cat(labels), rate))
             yield
         with slot.state.lane:
             loss_G = torch.stack(losses).mean(0).tolist()

@@ -22,6 +22,7 @@ from dada.trials.runners import Setting, Trial, TrialScores, run_trials
 
 FOLDER = "verification"  # of the run directory
 BUILT_AHEAD = 32  # networks for one card; each keeps its weights there until all have ended
+BYTES_OF_HALVES = 2**30  # that are divided anew may be in memory at a time, and on a card
 
 OnTraining = Callable[[str, float, int, int], None]
 """(name of the candidate, score in percent, trainings done, trainings in all)"""
@@ -121,8 +122,9 @@ class Trainings:
             return self(names, seeds)
         found: dict[str, list[float]] = {name: [] for name in names}
         shared = self.setting
-        # Halves in memory at a time; a full card lowers the one, not the other.
-        few = self.at_once * self.ranks.world
+        # Halves in memory at a time: one for each training, or as many as are small.
+        room = BYTES_OF_HALVES // max(1, shared.decoded_bytes)
+        few = max(self.at_once * self.ranks.world, min(BUILT_AHEAD // len(names), room))
         for first in range(0, len(seeds), few):
             some = seeds[first : first + few]
             self.setting = replace(shared, split_of={seed: self.halves(seed) for seed in some})
