@@ -43,6 +43,9 @@ class LookaheadConfig:
 
     seconds: float
     training: ShortTraining
+    # Of the first phase's usual steps, where the user's own images look ahead: a step is believed
+    # only about harm that looking ahead cannot tell.
+    steps_before: float = 1.0
     repeated: float = 0.5  # of a training: its end
     first_round: float = 0.625  # of the seconds
     most_runs: int = 8
@@ -91,6 +94,7 @@ LOOKAHEAD = {
     "cuda": LookaheadConfig(
         seconds=95.0,
         training=ShortTraining(steps=600, steps_per_epoch=8),
+        steps_before=0.5,
         most_policy_runs=2,  # in all judged searches with four, the first two chose the same
         stand_in_side=32,
         stand_in_images=4000,
@@ -150,7 +154,7 @@ class VerifyConfig:
 # Longer trainings show more of what a policy does (docs/search-study.md).
 VERIFY = {
     "cpu": VerifyConfig(seconds=0.0),
-    "cuda": VerifyConfig(seconds=62.0, training=ShortTraining(steps=1000)),
+    "cuda": VerifyConfig(seconds=44.0, training=ShortTraining(steps=700)),
 }
 
 # Photographs take longer, and looking ahead takes less time with a pretrained network.

@@ -5,6 +5,8 @@ Letters: B images of a batch, N images in all.
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor, nn
 
@@ -19,7 +21,7 @@ __all__ = ["Scores", "check_network", "evaluate", "scores_of_logits"]
 
 CLASSIFICATION = tasks.named("classification")
 BATCH = 500
-PIXELS = 500 * 64 * 64  # of a batch whose targets are as large as its images
+PIXELS = 500 * 64 * 64  # of a batch whose targets are as large as its images, and of any on a card
 
 
 def check_network(task: Task, model: nn.Module, views_BCHW: Tensor, num_classes: int) -> None:
@@ -53,8 +55,10 @@ def evaluate(
     meter = (task.loss_meter if loss_alone else task.meter)(num_classes, device)
     first, step = (ranks.rank, ranks.world) if meter.adds_up else (0, 1)
     every_N = torch.arange(first, len(part), step)
-    height, width = part.image_size
-    size = max(1, min(BATCH, PIXELS // (height * width))) if task.moves else BATCH
+    fitting = PIXELS // math.prod(part.image_size)
+    size = max(1, min(BATCH, fitting)) if task.moves else BATCH
+    if device.type == "cuda":
+        size = max(size, fitting)  # small images in few passes, which wait for launches
     for images, *targets in batches(part, every_N.split(size)):
         meter.add(model, channels_last(normalise(images), device), targets, precision.passes)
     if was_training:

@@ -29,6 +29,7 @@ from dada.training.optimisers import SGD
 from dada.training.state import Drawn, TrainState
 
 MOST_NETWORKS, SHARE_OF_MEMORY = 16, 0.5  # more gain nothing; other trainings need memory too
+BESIDE = 4  # streams on which views are drawn
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,6 +130,8 @@ class Stack:
                 assert isinstance(state.optimizer, SGD)
                 velocity = dict(zip(names, state.optimizer.velocity, strict=True))
                 self.network.write_(g, velocity, self.optimizer.velocity[0])
+        if slot.job.device.type == "cuda":
+            self.beside = [torch.cuda.Stream(slot.job.device) for _ in range(BESIDE)]
         self.step = Captured(
             self._step, generators=[arm.noise for arm in arms], enabled=slot.job.graph
         )
@@ -148,10 +151,7 @@ class Stack:
             images, labels_B = [images_BCHW] * networks, labels_B.repeat(networks)
         else:
             images = list(images_BCHW.chunk(networks))
-        views = [
-            state.augmented(own_BCHW, [], arm)[0]
-            for state, own_BCHW, arm in zip(self.states, images, self.arms, strict=True)
-        ]
+        views = self._views(images)
         self.optimizer.zero_grad()
         logits_GBL = self.network(torch.stack(views), self.dtype).float()
         smoothing = config.label_smoothing
@@ -167,6 +167,24 @@ class Stack:
             grad_GN.mul_((config.clip / (norm_G1 + 1e-6)).clamp(max=1))
         self.optimizer.step(lr)
         return loss_G.detach()
+
+    def _views(self, images: Sequence[Tensor]) -> list[Tensor]:
+        """Each network's own, drawn side by side: the launches of one wait for each other."""
+
+        def drawn(g: int) -> Tensor:
+            return self.states[g].augmented(images[g], [], self.arms[g])[0]
+
+        if self.state.device.type != "cuda":
+            return [drawn(g) for g in range(len(images))]
+        here, views = torch.cuda.current_stream(self.state.device), []
+        for stream in self.beside:
+            stream.wait_stream(here)
+        for g in range(len(images)):
+            with torch.cuda.stream(self.beside[g % BESIDE]):
+                views.append(drawn(g))
+        for stream in self.beside:
+            here.wait_stream(stream)
+        return views
 
     def move_to(self, state: TrainState, g: int) -> None:
         """Network g becomes that of a slot, to be evaluated."""

@@ -168,8 +168,8 @@ def with_fewer_steps(job: SearchJob) -> SearchJob:
     """Fewer steps in the first phase where the second has more to say.
 
     Half of them where a stand-in will look ahead: a step with images or a network of that size
-    takes long. A fifth where features of a pretrained network are read. Not where a user asked for
-    a number of epochs or for some seconds of looking ahead.
+    takes long. A fifth where features of a pretrained network are read. Else as the settings of
+    looking ahead say. Not where a user asked for a number of epochs or for some seconds of it.
     """
     config, settings = job.config, job.lookahead
     if config.lookahead is not None or config.epochs is not None or not settings.seconds:
@@ -177,9 +177,9 @@ def with_fewer_steps(job: SearchJob) -> SearchJob:
     arms, share = len(job.space.ops), settings.first_round * settings.seconds
     features = FeatureRuns.of(job)
     if features is not None and features.affordable(arms, share):
-        fewer = replace(config, least_steps=config.least_steps // 5, least_epochs=1)
-    elif BranchedRuns.of(job).affordable(arms, share):
-        return job
+        steps, least_epochs = config.least_steps // 5, 1
     else:
-        fewer = replace(config, least_steps=config.least_steps // 2)
-    return replace(job, config=fewer)
+        own = BranchedRuns.of(job).affordable(arms, share)
+        steps = int(config.least_steps * (settings.steps_before if own else 0.5))
+        least_epochs = config.least_epochs
+    return replace(job, config=replace(config, least_steps=steps, least_epochs=least_epochs))
