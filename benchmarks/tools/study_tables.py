@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable
 
+from faster_table import faster_table
 from measure import SEARCH, markdown, result_of, stratified_welch, units_of, welch
 
 JUDGED_ON_A_CPU = {
@@ -283,6 +284,7 @@ LOG: dict[str, Callable[[], str]] = {
     "rsscn7 judge": lambda: judge_table("rsscn7"),
     "digits judge": lambda: judge_table("digits"),
     "looks table": looks_table,
+    "faster table": faster_table,
     "estimators table": estimators_table,
     "history table": history_table,
 }
