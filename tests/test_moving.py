@@ -211,6 +211,11 @@ def kernels_agree() -> None:
         assert torch.equal(pixels_of(map_BHW, most), moving_kernels.pixels(map_BHW, most).long())
         pairs = zip(moving._seen(map_BHW, most), moving_kernels.seen(map_BHW, most), strict=True)
         assert all(torch.equal(one.bool(), other.bool()) for one, other in pairs)
+        boxes_BM5 = torch.full((len(map_BHW), most, 5), 1.0)
+        boxes_BM5[:, ::2, 4] = moving.NO_BOX
+        there_BN = torch.nn.functional.pad((boxes_BM5[..., 4] >= 0).long(), (1, 0), value=1)
+        kept_BHW = moving.without_dropped(map_BHW, boxes_BM5)
+        assert torch.equal(kept_BHW, moving_kernels.without(map_BHW, there_BN))
     assert type(moving_kernels.presence).__name__ == "InterpretedFunction"
 
 

@@ -180,7 +180,9 @@ def _seen(maps_BHW: Tensor, most: int) -> list[Tensor]:
 
 def without_dropped(maps_BHW: Tensor, boxes_BM5: Tensor) -> Tensor:
     """The map without the pixels of rows that are no box any more."""
-    there_BM = (boxes_BM5[..., 4] >= 0).to(maps_BHW.dtype)
-    background_B1 = torch.ones_like(there_BM[:, :1])
-    there = torch.cat([background_B1, there_BM], 1).gather(1, maps_BHW.flatten(1).long())
-    return maps_BHW * there.view_as(maps_BHW)
+    there_BN = torch.nn.functional.pad((boxes_BM5[..., 4] >= 0).to(maps_BHW.dtype), (1, 0), value=1)
+    if maps_BHW.is_cuda and has_triton():
+        from dada.policy import moving_kernels
+
+        return moving_kernels.without(maps_BHW, there_BN)
+    return maps_BHW * there_BN.gather(1, maps_BHW.flatten(1).long()).view_as(maps_BHW)

@@ -1,4 +1,5 @@
-"""The Triton kernels behind `moving` on a card: which rows and columns an object is in, how large.
+"""The Triton kernels behind `moving` on a card: which rows and columns an object is in, how large
+it is, and a map without some of them.
 
 Scattering every pixel to its object takes torch many times as long as moving it: nearly all pixels
 of a map write to the same few places (benchmarks/speed/targets.py).
@@ -53,6 +54,25 @@ def counts(maps, found, pixels, BINS: tl.constexpr, BLOCK: tl.constexpr, PART: t
         number = tl.load(maps + b * pixels + offset, offset < pixels, other=0).to(tl.int32)
         total += tl.histogram(number, BINS, mask=offset < pixels)
     tl.store(found + (b * parts + part) * BINS + tl.arange(0, BINS), total)
+
+
+@triton.jit(do_not_specialize=["pixels", "numbers"])
+def erase(maps, kept, there, pixels, numbers, BLOCK: tl.constexpr):
+    """Only the numbers that are there still; 0 is always."""
+    b, offset = tl.program_id(0).to(tl.int64), tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    inside = offset < pixels
+    number = tl.load(maps + b * pixels + offset, inside, other=0)
+    keep = tl.load(there + b * numbers + number.to(tl.int32), inside, other=0)
+    tl.store(kept + b * pixels + offset, tl.where(keep != 0, number, 0), inside)
+
+
+def without(maps_BHW: Tensor, there_BN: Tensor) -> Tensor:
+    """The map without the numbers that are not there, of N that begin with 0."""
+    b, count, numbers = len(maps_BHW), maps_BHW[0].numel(), there_BN.shape[1]
+    maps_BHW, there_BN = maps_BHW.contiguous(), there_BN.to(torch.uint8)
+    kept_BHW = torch.empty_like(maps_BHW)
+    erase[(b, -(-count // ELEMENTS))](maps_BHW, kept_BHW, there_BN, count, numbers, BLOCK=ELEMENTS)
+    return kept_BHW
 
 
 def seen(maps_BHW: Tensor, most: int) -> tuple[Tensor, Tensor]:
