@@ -320,7 +320,7 @@ def test_the_plan_is_what_the_page_says(load: Callable[[str], ModuleType]) -> No
     five = ("dada", "uniform", "trivialaugment")
     assert units[:6] == [(arm, seed) for seed in (0, 1) for arm in five]
     three = ("paper relax", "paper gumbel", "dada-cifar10")
-    wanted = dict.fromkeys(five, 5) | dict.fromkeys((*three, "dada for 200"), 3)
+    wanted = dict.fromkeys(five, 5) | dict.fromkeys((*three, "dada-for-200"), 3)
     assert counted == wanted | {"fastaa-cifar10": 1, "randaugment": 1}
     page = (ROOT / "docs" / "paper.md").read_text()
     commands = re.findall(r"studies/paper\.py (\S+) --data", page)

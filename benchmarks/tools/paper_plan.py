@@ -31,7 +31,7 @@ class Plan:
 # What is searched for, by the name of the arm; every other arm is a policy by name.
 SEARCHES: dict[str, dict[str, Any]] = {
     "dada": {"preset": "dada"},
-    "dada for 200": {"preset": "dada", "for_epochs": 200},
+    "dada-for-200": {"preset": "dada", "for_epochs": 200},
     "paper relax": {"estimator": "relax"},
     "paper gumbel": {"estimator": "gumbel"},
     "paper full": {"estimator": "relax"},
@@ -45,7 +45,7 @@ PLANS = {
             (FIRST, 5),
             (("paper relax", "paper gumbel", "dada-cifar10"), 3),
             (("fastaa-cifar10", "randaugment"), 1),
-            (("dada for 200",), 3),
+            (("dada-for-200",), 3),
         ),
     ),
     "cifar100": Plan(

@@ -276,7 +276,7 @@ def for_epochs_table() -> str:
                 cells.append(gain)
             cells[1] += ": " + ", ".join(each["chosen"] for each in found["rivals"].values())
         rows.append((epochs, *cells))
-    columns = ("epochs", "`dada --for-epochs`", "minus its rival", "minus `uniform`")
+    columns = ("epochs", "`dada`, told the epochs", "minus its rival", "minus `uniform`")
     return markdown((*columns, "minus TrivialAugment"), rows)
 
 
