@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -73,6 +73,36 @@ def test_the_judge_joins_what_several_processes_did(
         "dada": [81.0],
         "uniform": [72.0, 70.0],
     }
+
+
+def test_a_rival_is_chosen_in_the_seconds_of_a_search(
+    load: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rounds of ten seconds: three in 35 of them, and one in any."""
+    rivals = load("studies/rivals.py")
+    now = 0.0
+
+    def trained(jobs: list[SimpleNamespace], at_once: int) -> Iterator[tuple[Any, Any]]:
+        nonlocal now
+        now += 10
+        for job in jobs:
+            good = {"trivialaugment": 0.7, "randaugment:1,0.5": 0.8}.get(job.name, 0.5)
+            # The first round deceives.
+            accuracy = 0.9 if job.name == "none" and now == 10 else good
+            yield job, SimpleNamespace(scores=SimpleNamespace(accuracy=accuracy))
+
+    def job(policy: Any, seed: int) -> SimpleNamespace:
+        return SimpleNamespace(name=policy, seed=seed)
+
+    monkeypatch.setattr(rivals, "train_many", trained)
+    monkeypatch.setattr(rivals.time, "perf_counter", lambda: now)
+    monkeypatch.setattr(rivals.Policy, "load", lambda name: name)
+    found = rivals.rival_of(2, 35.0, job, 1)
+    assert (found["chosen"], found["seconds"]) == ("randaugment:1,0.5", 30.0)
+    assert {len(each) for each in found["scores"].values()} == {3} and len(found["scores"]) == 9
+    now = 0.0
+    hurried = rivals.rival_of(0, 1.0, job, 1)
+    assert (hurried["chosen"], hurried["seconds"]) == ("none", 10.0)
 
 
 def test_costs_are_fitted_to_what_was_measured(load: Callable[[str], ModuleType]) -> None:
@@ -250,11 +280,12 @@ def study(
     """Runs the command, in this process; `turns` says how often the time may be asked for."""
     module = load("studies/paper.py")
 
-    def run(out: Path, only: str, turns: float = math.inf) -> None:
+    def run(out: Path, only: str, turns: float = math.inf, most: int = 9) -> None:
         asked = itertools.count()
         monkeypatch.setattr(module.Study, "over", property(lambda self: next(asked) >= turns))
         line = ["paper.py", "cifar10", "--trial", "--data", str(few_images), "--out", str(out)]
-        monkeypatch.setattr(sys, "argv", [*line, "--only", only, "--at-once", "2"])
+        limits = ["--at-once", "2", "--most", str(most)]
+        monkeypatch.setattr(sys, "argv", [*line, "--only", only, *limits])
         module.main()
 
     return run
@@ -274,6 +305,9 @@ def test_a_study_that_runs_out_of_time_goes_on_to_the_same_end(
         study(tmp_path / "parts.json", arms, turns)
         stops += "stopped: the time is up" in capsys.readouterr().out
     assert stops >= 3
+    study(tmp_path / "few.json", arms, most=2)
+    first = {f"cifar10_wrn40_2: {arm}, seed 0" for arm in arms.split(",")}
+    assert errors_in(tmp_path / "few.json").items() == {k: whole[k] for k in first}.items()
     assert errors_in(tmp_path / "parts.json") == whole
     checkpoints = list((tmp_path / "parts" / "train").glob("*/checkpoint.pt"))
     assert len(checkpoints) == 6
@@ -286,7 +320,7 @@ def test_the_plan_is_what_the_page_says(load: Callable[[str], ModuleType]) -> No
     five = ("dada", "uniform", "trivialaugment")
     assert units[:6] == [(arm, seed) for seed in (0, 1) for arm in five]
     three = ("paper relax", "paper gumbel", "dada-cifar10")
-    wanted = dict.fromkeys(five, 5) | dict.fromkeys(three, 3)
+    wanted = dict.fromkeys(five, 5) | dict.fromkeys((*three, "dada-for-200"), 3)
     assert counted == wanted | {"fastaa-cifar10": 1, "randaugment": 1}
     page = (ROOT / "docs" / "paper.md").read_text()
     commands = re.findall(r"studies/paper\.py (\S+) --data", page)

@@ -15,7 +15,16 @@ from dada.data import load
 from dada.engine import ALONE
 from dada.policy import Policy
 from dada.policy_search.state import SearchState
-from dada.training.epochs import Length, Turns, exhaust, learning_rates_T, run_epochs
+from dada.runlog import RunLog
+from dada.training.epochs import (
+    Length,
+    Record,
+    Turns,
+    exhaust,
+    learning_rates_T,
+    run_epochs,
+    run_together,
+)
 from dada.training.state import RunState, TrainState
 
 CPU = torch.device("cpu")
@@ -139,3 +148,36 @@ def test_a_number_that_is_none_ends_the_run(measured, says):
     turns = run_epochs(states()["train"], torch.zeros(2, 1), epoch, run=None, on_epoch=None)
     with pytest.raises(ValueError, match=says):
         exhaust(turns)
+
+
+def test_runs_that_go_together_write_checkpoints_after_the_same_epochs(tmp_path):
+    """When all of them want one; who is told of an epoch may rely on that."""
+
+    class Wanting(RunLog):
+        wants: list[bool]
+
+        @property
+        def wants_checkpoint(self) -> bool:
+            return self.wants.pop(0)
+
+    runs = [Wanting(tmp_path / name) for name in "ab"]
+    runs[0].wants, runs[1].wants = [True, True, False, False], [False, True]
+    held: list[tuple[str, int, list[int]]] = []
+
+    def told_by(run: RunLog) -> Any:
+        def told(metrics: dict[str, Any], epochs: int) -> None:
+            saved = [(each.restore() or {"epoch": 0})["epoch"] for each in runs]
+            held.append((run.path.name, metrics["epoch"], saved))
+
+        return told
+
+    def epoch(number: int, rates_S: torch.Tensor) -> Turns[list[dict[str, Any]]]:
+        yield
+        return [{"loss": float(number)}, {"loss": 10.0 + number}]
+
+    records = [Record(states()["train"], run, told_by(run)) for run in runs]
+    exhaust(run_together(records, torch.zeros(4, 1), epoch))
+    saved_after = {1: 0, 2: 2, 3: 2, 4: 4}
+    assert held == [(name, n, [at, at]) for n, at in saved_after.items() for name in "ab"]
+    again = [Record(states()["train"], run, None) for run in runs]
+    assert [entry["loss"] for entry in again[1].history] == [10.0, 11.0, 12.0, 13.0]

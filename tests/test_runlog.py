@@ -533,6 +533,11 @@ def test_a_checkpoint_is_wanted_as_often_as_costs_little(tmp_path, monkeypatch):
     assert not run.wants_checkpoint
     now += 0.2
     assert run.wants_checkpoint
+    run.checkpoint({"epoch": 3}, writers=9)  # what the other eight take counts as well
+    now += 44.9
+    assert not run.wants_checkpoint
+    now += 0.2
+    assert run.wants_checkpoint
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])

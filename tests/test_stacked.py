@@ -12,6 +12,7 @@ import os
 import subprocess
 import sys
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from dada import models
+from dada.engine import kernels as engine_kernels
 from dada.engine import kernels_for, plain_kernels, wants_whole_networks, whole_networks
 from dada.engine.kernels import STACKS, STEPS_WORTH_WHOLE_NETWORKS
 from dada.models.batchnorm import _triton_is_installed
@@ -167,38 +169,49 @@ def ends_apart_and_stacked() -> list[dict[str, float]]:
     return found
 
 
-def trainings_apart_and_stacked() -> list[list[list[float]]]:
-    """In the same process: the losses of trainings of one kind, in training and at their end; the
-    last has images of its own."""
+def few_jobs(device: str = "cpu", *, images: int = 16, side: int = 16, **config: Any) -> list[Any]:
+    """Trainings of one kind."""
     from dada import Policy
     from dada.config import TrainConfig
     from dada.data import Split, TensorPart
-    from dada.training import many, stacks
+    from dada.training import many
 
     generator = torch.Generator().manual_seed(0)
-    pixels = torch.randint(256, (16, 3, 16, 16), generator=generator, dtype=torch.uint8)
-    parts = [TensorPart(own, torch.arange(16) % CLASSES) for own in (pixels, 255 - pixels // 2)]
-    splits = [
-        Split(train=part, val=part, classes=("a", "b", "c"), name="random")
-        for part in (parts[0], *parts)
+    pixels = torch.randint(256, (images, 3, side, side), generator=generator, dtype=torch.uint8)
+    part = TensorPart(pixels, torch.arange(images) % CLASSES)
+    split = Split(train=part, val=part, classes=("a", "b", "c"), name="random")
+    asked = {"epochs": 2, "batch_size": 8, "lr": 0.1, "clip": 0.5, "label_smoothing": 0.1} | config
+    return [
+        many.Job(
+            split=split,
+            model=models.build("wrn10_1", CLASSES, seed=seed),
+            policy=Policy.load(name),
+            config=TrainConfig(**asked),
+            seed=seed,
+            device=torch.device(device),
+        )
+        for seed, name in enumerate(("none", "dada-cifar10", "randaugment"))
     ]
-    config = TrainConfig(epochs=2, batch_size=8, lr=0.1, clip=0.5, label_smoothing=0.1)
+
+
+def trainings_apart_and_stacked() -> list[list[list[float]]]:
+    """In the same process: the losses of trainings of one kind, in training and at their end; the
+    last has images of its own."""
+    from dada.data import TensorPart
+    from dada.training import many, stacks
+
+    images_NCHW, labels_N = few_jobs()[0].split.train.batch(torch.arange(16))
+    own = TensorPart(255 - images_NCHW // 2, labels_N)
     stacks.Stack.dtype = torch.float32
     found = []
     for size in (1, 3):
         many.stack_size = lambda *asked, size=size: size
         told: list[float] = []
+        *first, last = few_jobs()
+        last = replace(last, split=replace(last.split, train=own, val=own))
         jobs = [
-            many.Job(
-                split=splits[seed],
-                model=models.build("wrn10_1", CLASSES, seed=seed),
-                policy=Policy.load(name),
-                config=config,
-                seed=seed,
-                device=torch.device("cpu"),
-                on_epoch=lambda entry, epochs, told=told: told.append(entry["loss"]),
-            )
-            for seed, name in enumerate(("none", "dada-cifar10", "randaugment"))
+            replace(job, on_epoch=lambda entry, epochs, told=told: told.append(entry["loss"]))
+            for job in (*first, last)
         ]
         ended = dict(
             (job.seed, [result.scores.loss, *(entry["loss"] for entry in result.history)])
@@ -206,6 +219,72 @@ def trainings_apart_and_stacked() -> list[list[list[float]]]:
         )
         assert sorted(told) == sorted(loss for each in ended.values() for loss in each[1:])
         found.append([ended[job.seed] for job in jobs])
+    return found
+
+
+class StoppedError(Exception):
+    pass
+
+
+def run_in(folder: Path, jobs: list[Any], *, stop_after: int | None = None) -> dict[str, Any]:
+    """What trainings with run directories come to: losses and logs by seed, who was in a stack."""
+    from dada.runlog import RunLog, read_log
+    from dada.training import many
+
+    def told(entry: dict[str, Any], epochs: int) -> None:
+        stopped.add(len(stopped))
+        if entry["epoch"] == stop_after and len(stopped) == stop_after * len(jobs):
+            raise StoppedError
+
+    def counted(slot: Any, more: Any, steps: int) -> Any:
+        stacks.append([slot.job.seed, *(job.seed for job in more)])
+        return usual(slot, more, steps)
+
+    usual, stacks, stopped = many.stacked_trainings, list[list[int]](), set[int]()
+    many.stacked_trainings = counted
+    found: dict[str, Any] = {"losses": {}, "stacks": stacks}
+    jobs = [
+        replace(job, run=RunLog(folder / str(job.seed), resume=True), on_epoch=told) for job in jobs
+    ]
+    try:
+        for job, result in many.train_many(jobs, 2):
+            losses = [result.scores.loss, *(entry["loss"] for entry in result.history)]
+            found["losses"][str(job.seed)] = losses
+    except StoppedError:
+        pass
+    finally:
+        many.stacked_trainings = usual
+        for job in jobs:
+            job.run.close()
+    found["logs"] = {
+        str(job.seed): [[line["epoch"], line["loss"]] for line in read_log(job.run.path)]
+        for job in jobs
+    }
+    return found
+
+
+def stopped_and_continued() -> dict[str, dict[str, Any]]:
+    """In the same process: a stack that ran through, and one that was stopped after one epoch."""
+    import shutil
+    from tempfile import TemporaryDirectory
+
+    from dada.training import many, stacks
+
+    stacks.Stack.dtype = torch.float32
+    found = {}
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+
+        def run(where: str, size: int, **how: Any) -> dict[str, Any]:
+            many.stack_size = lambda *asked: size
+            small = few_jobs(images=2, side=8, batch_size=2)  # the interpreter is slow
+            return run_in(folder / where, small[:2], **how)
+
+        found["through"] = run("through", 2)
+        found["stopped"] = run("again", 2, stop_after=1)
+        shutil.copytree(folder / "again", folder / "alone")
+        found["again"] = run("again", 2)
+        found["alone"] = run("alone", 1)
     return found
 
 
@@ -242,6 +321,44 @@ def test_trainings_are_the_same_in_a_stack() -> None:
     assert len({round(losses[0], 5) for losses in apart}) == len(apart)
     for one, other in zip(apart, stacked, strict=True):
         assert other == pytest.approx(one, rel=5e-6)
+
+
+def test_a_stack_is_stopped_and_continued() -> None:
+    """As the same stack to the same bits, and each alone."""
+    found = in_an_interpreter("stopped_and_continued")
+    through, stopped, alone = found["through"], found["stopped"], found["alone"]
+    assert through["stacks"] == stopped["stacks"] == [[0, 1]] and not stopped["losses"]
+    assert stopped["logs"] == {seed: log[:1] for seed, log in through["logs"].items()}
+    assert len({str(losses) for losses in through["losses"].values()}) == 2
+    assert found["again"] == through
+    assert alone["stacks"] == []
+    for seed, losses in through["losses"].items():
+        assert alone["losses"][seed] == pytest.approx(losses, rel=5e-6), seed
+        assert [number for number, _ in alone["logs"][seed]] == [1, 2]
+
+
+def test_only_those_that_are_equally_far_join(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is a stack here trains one by one: who is in it is asked, without kernels."""
+    from dada.training import many
+    from dada.training.loop import Slot, training_of
+
+    def one_by_one(slot: Any, more: Any, steps: int) -> Any:
+        ended = []
+        for job in (slot.job, *more):
+            own = slot if job is slot.job else Slot(job)
+            ended.append((job, (yield from training_of(job, own, steps))))
+        return ended
+
+    monkeypatch.setattr(many, "stacked_trainings", one_by_one)
+    monkeypatch.setattr(many, "stack_size", lambda slot, networks, steps: networks)
+    jobs = few_jobs(images=8, side=8, batch_size=4)
+    through = run_in(tmp_path / "through", jobs)
+    assert through["stacks"] == [[0, 1, 2]]
+    run_in(tmp_path / "uneven", few_jobs(images=8, side=8, batch_size=4)[:1], stop_after=1)
+    uneven = run_in(tmp_path / "uneven", few_jobs(images=8, side=8, batch_size=4))
+    assert uneven == through | {"stacks": [[1, 2]]}
 
 
 def test_whole_networks_are_used_where_they_pay(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -316,3 +433,15 @@ def test_cuda_repeats_itself() -> None:
     first = once()
     for _ in range(10):
         assert all(torch.equal(a, b) for a, b in zip(first, once(), strict=True))
+
+
+@pytest.mark.gpu
+def test_cuda_continues_a_stack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Recorded steps, generators that graphs advance, streams: the same bits after a stop."""
+    monkeypatch.setattr(engine_kernels, "STEPS_WORTH_WHOLE_NETWORKS", 0)
+    jobs = {"images": 64, "epochs": 4, "clip": 5.0}
+    through = run_in(tmp_path / "through", few_jobs("cuda", **jobs))
+    stopped = run_in(tmp_path / "again", few_jobs("cuda", **jobs), stop_after=2)
+    again = run_in(tmp_path / "again", few_jobs("cuda", **jobs))
+    assert through["stacks"] == stopped["stacks"] == [[0, 1, 2]] and not stopped["losses"]
+    assert again == through

@@ -546,9 +546,9 @@ def count_checkpoints(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     written: list[int] = []
     real = RunLog.checkpoint
 
-    def count(self: RunLog, state: Any) -> None:
+    def count(self: RunLog, state: Any, **how: Any) -> None:
         written.append(state["epoch"])
-        real(self, state)
+        real(self, state, **how)
 
     monkeypatch.setattr(RunLog, "checkpoint", count)
     return written

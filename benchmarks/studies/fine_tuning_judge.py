@@ -28,6 +28,7 @@ from typing import Any
 
 import torch
 from fine_tuning import MODEL, Study
+from rivals import FREE, rival_of
 
 import dada
 from dada import Policy
@@ -35,15 +36,10 @@ from dada.config import FINE_TUNING, NAMED_BASES, TrainConfig
 from dada.data import load, split_off_validation
 from dada.engine import resolve_device
 from dada.models.weights import from_file
-from dada.training.many import train_many
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
 
 from measure import print_table, units_of, welch
-
-RANDAUGMENTS = [f"randaugment:{n},{m}" for n in (1, 2) for m in (0.3, 0.5, 0.7)]
-FREE = ("none", "uniform", "trivialaugment")
-RIVALS = (*FREE, *RANDAUGMENTS)
 
 
 def search(study: Study, args: argparse.Namespace, seed: int) -> Policy:
@@ -74,28 +70,17 @@ def search(study: Study, args: argparse.Namespace, seed: int) -> Policy:
 
 
 def rival(study: Study, seed: int) -> str:
-    """Rounds of all free policies, one training each, as long as the search of that number took."""
     held = study.found.setdefault("rivals", {})
     if str(seed) not in held:
         halves = split_off_validation(replace(study.whole, test=None), 0.5, seed)
         assert halves.val is not None
-        begun, scores = time.perf_counter(), dict[str, list[float]]()
-        allowed = study.found["searches"][str(seed)]["seconds"]
-        rounds, took = 0, 0.0
-        while not rounds or took * (rounds + 1) / rounds <= allowed:
-            training_seed = 10_000 * (seed + 1) + rounds
-            names, jobs = {}, []
-            for name in RIVALS:
-                policy = Policy.load(name)
-                jobs.append(study.job(halves, policy, study.config, training_seed, halves.val))
-                names[id(jobs[-1])] = name
-            for job, result in train_many(jobs, study.at_once):
-                scores.setdefault(names[id(job)], []).append(result.scores.accuracy)
-            rounds += 1
-            took = time.perf_counter() - begun
-        chosen = max(RIVALS, key=lambda name: statistics.mean(scores[name]))
-        held[str(seed)] = {"chosen": chosen, "seconds": round(took, 1), "scores": scores}
-        print(f"rival {seed}: {chosen}, {rounds} rounds in {took:.1f} s", flush=True)
+        judge = halves.val
+        held[str(seed)] = rival_of(
+            seed,
+            study.found["searches"][str(seed)]["seconds"],
+            lambda policy, own: study.job(halves, policy, study.config, own, judge),
+            study.at_once,
+        )
         study.save()
     return str(held[str(seed)]["chosen"])
 

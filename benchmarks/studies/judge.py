@@ -17,6 +17,11 @@ one's trainings.
                       as many trainings as all of one preset's searches have together, or
                       `--free-trainings`
     randaugment       likewise, with n in 1, 2 and m in 0.3, 0.5, 0.7 chosen on validation images
+    rival             with `--rivals`, for every search of `dada`: the free policy that validation
+                      chooses among none, uniform, TrivialAugment and six RandAugments in the
+                      seconds that the search took, trained as often as what it found (rivals.py)
+
+With `--for-epochs` the default search is told for how long a training its policy is.
 
 The difference to `dada` comes with Welch's 95% interval: the spread between searches on one side,
 between trainings on the other. What is in the file is not run again, so a study may be stopped.
@@ -46,6 +51,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
+from rivals import RANDAUGMENTS, rival_of
 
 import dada
 from dada import Policy, models
@@ -74,7 +80,6 @@ PRESETS: dict[str, dict[str, Any]] = {
 }
 USUAL_PRESETS = ("dada", "paper, relax", "paper, gumbel")
 FREE = ("uniform", "init", "trivialaugment", "dada-cifar10", "randaugment")
-RANDAUGMENT = [f"randaugment:{n},{m}" for n in (1, 2) for m in (0.3, 0.5, 0.7)]
 CHOOSING = 2  # trainings of each RandAugment on half of the images
 
 
@@ -111,6 +116,7 @@ class Judge:
     at_once: int
     found: dict[str, Any]
     out: Path | None
+    for_epochs: int | None = None
 
     def save(self) -> None:
         if self.out is not None:
@@ -121,6 +127,9 @@ class Judge:
         if held is None:
             train = sample.whole.train
             data = train.batch(torch.arange(len(train)))
+            settings = dict(PRESETS[name])
+            if name == "dada" and self.for_epochs is not None:
+                settings["for_epochs"] = self.for_epochs
             begun = time.perf_counter()
             with TemporaryDirectory() as folder:
                 run = Path(folder) / "run"
@@ -132,7 +141,7 @@ class Judge:
                     verify=False,
                     out=run,
                     device=self.device.type,
-                    **PRESETS[name],
+                    **settings,
                 )
                 ends = [json.loads(file.read_text()) for file in _rounds(run)]
             seconds = time.perf_counter() - begun
@@ -145,25 +154,42 @@ class Judge:
             self.save()
         return Policy.from_json(held["policy"])
 
+    def job(self, split: Split, policy: Policy, seed: int, judge: Part) -> Job:
+        shape = split.num_classes, split.channels, split.image_size
+        return Job(
+            split=split,
+            model=models.build(self.model, *shape, seed=seed),
+            policy=policy,
+            config=self.config,
+            seed=seed,
+            device=self.device,
+            judge=judge,
+        )
+
+    def rival(self, search: int, sample: Sample) -> Policy:
+        held = self.found.setdefault("rivals", {})
+        if str(search) not in held:
+            halves = split_off_validation(replace(sample.whole, test=None), 0.5, search)
+            assert halves.val is not None
+            judge = halves.val
+            held[str(search)] = rival_of(
+                search,
+                self.found["searches"][f"dada {search}"]["seconds"],
+                lambda policy, seed: self.job(halves, policy, seed, judge),
+                self.at_once,
+            )
+            self.save()
+        return Policy.load(held[str(search)]["chosen"])
+
     def train(self, wanted: list[tuple[str, Policy, int]], split: Split, judge: Part) -> None:
         """(name, policy, seed) -> accuracy in percent, those that are not known yet."""
-        shape = split.num_classes, split.channels, split.image_size
         names: dict[int, tuple[str, int]] = {}
         jobs = []
         for name, policy, seed in wanted:
             if str(seed) in self.found["accuracy"].setdefault(name, {}):
                 continue
-            job = Job(
-                split=split,
-                model=models.build(self.model, *shape, seed=seed),
-                policy=policy,
-                config=self.config,
-                seed=seed,
-                device=self.device,
-                judge=judge,
-            )
-            jobs.append(job)
-            names[id(job)] = (name, seed)
+            jobs.append(self.job(split, policy, seed, judge))
+            names[id(jobs[-1])] = (name, seed)
         for job, result in train_many(jobs, self.at_once):
             name, seed = names[id(job)]
             self.found["accuracy"][name][str(seed)] = 100 * result.scores.accuracy
@@ -173,11 +199,11 @@ class Judge:
     def best_randaugment(self, sample: Sample) -> str:
         split = split_off_validation(sample.whole, 0.5, 0)
         assert split.val is not None
-        names = {name: f"choosing {name}{sample.suffix}" for name in RANDAUGMENT}
+        names = {name: f"choosing {name}{sample.suffix}" for name in RANDAUGMENTS}
         seeds = range(CHOOSING)
-        choosing = [(names[name], Policy.load(name), s) for name in RANDAUGMENT for s in seeds]
+        choosing = [(names[name], Policy.load(name), s) for name in RANDAUGMENTS for s in seeds]
         self.train(choosing, split, split.val)
-        return max(RANDAUGMENT, key=lambda name: self.mean(names[name]))
+        return max(RANDAUGMENTS, key=lambda name: self.mean(names[name]))
 
     def mean(self, name: str) -> float:
         return statistics.mean(self.found["accuracy"][name].values())
@@ -232,6 +258,7 @@ def main() -> None:
     parser.add_argument("--base", choices=list(BASES), help="crop, flip, cutout of")
     parser.add_argument("--batch-size", type=int, default=128)
     parser.add_argument("--epochs", type=int, default=80)
+    parser.add_argument("--for-epochs", type=int, help="handed to the default search")
     parser.add_argument("--searches", type=int, default=4)
     parser.add_argument("--first", type=int, default=0, help="seed of the first search, sample")
     parser.add_argument("--sample-seed", type=int, help="of the one sample; else --first")
@@ -240,6 +267,7 @@ def main() -> None:
     parser.add_argument("--free-first", type=int, default=0, help="seed of the first of them")
     parser.add_argument("--presets", default=";".join(USUAL_PRESETS))
     parser.add_argument("--free", default=";".join(FREE), help="policies, with semicolons between")
+    parser.add_argument("--rivals", action="store_true", help="one for every search of `dada`")
     parser.add_argument("--samples", action="store_true", help="one of its own for every search")
     parser.add_argument("--pool", action="store_true", help="test on all that is not trained on")
     parser.add_argument("--device", default="auto")
@@ -262,6 +290,7 @@ def main() -> None:
         at_once=at_once_for(device, source.image_size),
         found=found,
         out=args.out,
+        for_epochs=args.for_epochs,
     )
     searches = range(args.first, args.first + args.searches)
 
@@ -281,7 +310,10 @@ def main() -> None:
         ):
             policy = judge.search(name, search, sample)
             seeds = range(1000 * search, 1000 * search + args.trainings)
-            wanted += [(f"{name} search {search}", policy, seed) for seed in seeds]
+            arms = {name: policy}
+            if args.rivals and name == "dada":
+                arms["rival"] = judge.rival(search, sample)
+            wanted += [(f"{arm} search {search}", arms[arm], s) for arm in arms for s in seeds]
     for wanted, sample in zip(of_sample, samples, strict=True):
         judge.train(wanted, sample.whole, sample.test)
     for sample in samples:

@@ -1,11 +1,13 @@
 """The paper's tables, run: what searches find and what is free, trained by the paper's recipes.
 
-    python benchmarks/studies/paper.py cifar10 --data DATA --out FILE [--minutes M] [--only ARMS]
+    python benchmarks/studies/paper.py cifar10 --data DATA --out FILE [--minutes M] [--most N]
 
 The plan is `benchmarks/tools/paper_plan.py`: arms, and how often each is run, fixed before the
 first number. A search is the unit: one training of what it found, with the search's seed. Policies
 are those that were found, without verification, which might return a free one in their place.
-Within a stage the arms take turns seed by seed: a study that is stopped early leaves pairs.
+Within a stage all searches come first, then all trainings together: those of one kind are trained
+as one stack (`dada.training.stacks`), which ends at one time. The arms take turns seed by seed:
+--most N, of what is left the first N, leaves as many of each.
 
 DATA is anything `dada.data.load` reads with these images in it (cifar10:ROOT, an .npz). Everything
 goes on where it stopped: searches and trainings keep run directories with checkpoints beside FILE,
@@ -26,6 +28,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from rivals import RANDAUGMENTS
+
 import dada
 from dada import Policy, models, recipes
 from dada.api.settings import reduced
@@ -43,7 +47,6 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
 from measure import machine, print_table
 from paper_plan import PLANS, SEARCHES, Plan
 
-RANDAUGMENT = [f"randaugment:{n},{m}" for n in (1, 2) for m in (0.3, 0.5, 0.7)]
 CHOOSING = 2  # trainings of each RandAugment on half of the part that is searched on
 CHOOSING_EPOCHS = 80
 
@@ -77,6 +80,7 @@ class Study:
         if trial:
             self.split = reduce(self.split, min(TRIAL["images"], len(self.split.train)))
         self.at_once = at_once or at_once_for(self.device, self.split.image_size)
+        self.stopping = False
 
     @property
     def over(self) -> bool:
@@ -91,13 +95,14 @@ class Study:
     def folder(self, kind: str, key: str) -> Path:
         return self.runs / kind / "".join(c if c.isalnum() else "-" for c in key)
 
-    def run_units(self, plan: Plan, only: Sequence[str]) -> None:
-        """As many at once as share a card well; a search before the training it is for."""
+    def run_units(self, plan: Plan, only: Sequence[str], most: int | None) -> None:
+        """Stage by stage: the searches, then the trainings, as many as one stack as may be."""
         recipe = recipes.named(plan.train, wants="train")
         wanted = [unit for unit in plan.units() if not only or unit[0] in only]
         left = [unit for unit in wanted if self.key(plan, *unit) not in self.found["trainings"]]
-        for first in range(0, len(left), self.at_once):
-            together = left[first : first + self.at_once]
+        left = left[:most]
+        for stage in plan.units_of_stages():
+            together = [unit for unit in left if unit in stage]
             policies = [self.policy(plan, *unit) for unit in together]
             keys = [self.key(plan, *unit) for unit in together]
             rows = [{"arm": arm, "seed": seed, "recipe": recipe.name} for arm, seed in together]
@@ -113,17 +118,22 @@ class Study:
 
     def train(self, jobs: list[Job], keys: list[str], rows: list[dict[str, Any]]) -> None:
         """All of them side by side, into the file one by one as they end."""
-        running, stopped = set(keys), set[str]()
+        running, stopped = set[str](), set[str]()
 
         def told_by(key: str) -> Any:
             def told(metrics: dict[str, Any], epochs: int) -> None:
-                if self.over:  # and this one has just written a checkpoint
+                running.add(key)
+                if metrics["epoch"] == epochs:  # its scores come next
+                    running.discard(key)
+                elif self.stopping:  # and this one has just written a checkpoint
                     stopped.add(key)
                     if stopped >= running:
                         raise OutOfTimeError
 
             return told
 
+        if not jobs:
+            return
         if self.over:
             raise OutOfTimeError
         ready = [
@@ -143,7 +153,6 @@ class Study:
             }
             print(f"{keys[place]}: error {100 * result.scores.error:.2f}", flush=True)
             self.save()
-            running.discard(keys[place])
 
     def opened(self, key: str) -> RunLog:
         study = self
@@ -153,7 +162,8 @@ class Study:
 
             @property
             def wants_checkpoint(self) -> bool:
-                return study.over or super().wants_checkpoint
+                study.stopping = study.stopping or study.over
+                return study.stopping or super().wants_checkpoint
 
         return UntilTimeIsUp(self.folder("train", key), resume=True)
 
@@ -213,7 +223,7 @@ class Study:
             recipe = replace(recipe, model=TRIAL["model"])
         elif recipe.reduce_to is not None:
             split = reduced(split, recipe, seed)
-        if arm != "dada":
+        if "preset" not in settings:
             settings = paper_settings(recipe.search) | settings
 
         def told(*_: Any) -> None:
@@ -244,7 +254,9 @@ class Study:
         if self.trial:
             config, model = replace(config, epochs=1, batch_size=50), TRIAL["model"]
         held = self.found["choosing"].setdefault(plan.search, {})
-        left = [(n, s) for n in RANDAUGMENT for s in range(CHOOSING) if f"{n} seed {s}" not in held]
+        left = [
+            (n, s) for n in RANDAUGMENTS for s in range(CHOOSING) if f"{n} seed {s}" not in held
+        ]
         jobs = [self.job_on(split, config, model, Policy.load(n), s) for n, s in left]
         names = {id(job): f"{n} seed {s}" for job, (n, s) in zip(jobs, left, strict=True)}
         for job, result in train_many(jobs, self.at_once):
@@ -253,7 +265,7 @@ class Study:
             if self.over:
                 raise OutOfTimeError
         return min(
-            RANDAUGMENT,
+            RANDAUGMENTS,
             key=lambda n: statistics.mean(held[f"{n} seed {s}"] for s in range(CHOOSING)),
         )
 
@@ -270,7 +282,8 @@ def main() -> None:
     parser.add_argument("--data", required=True)
     parser.add_argument("--out", type=Path, required=True, help="JSON; may hold other tables too")
     parser.add_argument("--only", default="", help="arms, with commas between")
-    parser.add_argument("--at-once", type=int, help="trainings that share the card")
+    parser.add_argument("--most", type=int, help="trainings of this call, in the plan's order")
+    parser.add_argument("--at-once", type=int, help="trainings or stacks that share the card")
     parser.add_argument("--minutes", type=float, help="stop after so many, with checkpoints")
     parser.add_argument("--trial", action="store_true", help="a few images and epochs, to try it")
     asked = parser.parse_args()
@@ -281,7 +294,7 @@ def main() -> None:
     limits = {"minutes": asked.minutes, "at_once": asked.at_once}
     study = Study(asked.out, asked.data, trial=asked.trial, **limits)
     try:
-        study.run_units(plan, only)
+        study.run_units(plan, only, asked.most)
     except OutOfTimeError:
         print("stopped: the time is up; the same command goes on from here")
     trainings = study.found["trainings"]

@@ -19,14 +19,19 @@ class Plan:
     stages: tuple[tuple[tuple[str, ...], int], ...]
 
     def units(self) -> Iterator[tuple[str, int]]:
-        for arms, count in self.stages:
-            for seed in range(count):
-                yield from ((arm, seed) for arm in arms)
+        for stage in self.units_of_stages():
+            yield from stage
+
+    def units_of_stages(self) -> list[list[tuple[str, int]]]:
+        return [
+            [(arm, seed) for seed in range(count) for arm in arms] for arms, count in self.stages
+        ]
 
 
 # What is searched for, by the name of the arm; every other arm is a policy by name.
 SEARCHES: dict[str, dict[str, Any]] = {
     "dada": {"preset": "dada"},
+    "dada-for-200": {"preset": "dada", "for_epochs": 200},
     "paper relax": {"estimator": "relax"},
     "paper gumbel": {"estimator": "gumbel"},
     "paper full": {"estimator": "relax"},
@@ -40,6 +45,7 @@ PLANS = {
             (FIRST, 5),
             (("paper relax", "paper gumbel", "dada-cifar10"), 3),
             (("fastaa-cifar10", "randaugment"), 1),
+            (("dada-for-200",), 3),
         ),
     ),
     "cifar100": Plan(

@@ -2,7 +2,7 @@
 
 A measured cell comes from paper.json (benchmarks/studies/paper.py), or, where that has none, from
 the five trainings in cifar10.json. A cell that was not run says why: no data, or the hours that one
-training takes by the images per second in train.json.
+training takes by the images per second in train.json or paper-networks.json.
 """
 
 from __future__ import annotations
@@ -74,7 +74,10 @@ def arm_of(method: str, data: str) -> str | None:
 
 def hours(data: str, model: str) -> float | None:
     """Of one training by the recipe, on the card whose images per second were measured."""
-    speeds = [r["images_per_second"] for r in result_of("train")["rows"] if r["model"] == model]
+    rows = [*result_of("train")["rows"]]
+    if (RESULTS / "paper-networks.json").exists():
+        rows += result_of("paper-networks")["rows"]
+    speeds = [row["images_per_second"] for row in rows if row["model"] == model]
     train = recipes.named(f"{data}_{model}").train
     assert train is not None and train.epochs is not None
     return train.epochs * IMAGES[data] / max(speeds) / 3600 if speeds else None

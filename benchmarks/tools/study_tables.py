@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Callable
 
 from faster_table import faster_table
-from measure import SEARCH, markdown, result_of, stratified_welch, units_of, welch
+from measure import RESULTS, SEARCH, markdown, result_of, stratified_welch, units_of, welch
 
 JUDGED_ON_A_CPU = {
     "fashion": "fashion",
@@ -261,7 +261,28 @@ def cpu_judge_table() -> str:
     return markdown((*columns, "minus TrivialAugment"), rows)
 
 
+def for_epochs_table() -> str:
+    """Searches that were told how long a training is, against their rivals, length by length."""
+    against = ("rival", "uniform", "trivialaugment")
+    rows = []
+    for epochs in (80, 200):
+        name, cells = f"judge-for-{epochs}-epochs", ["not run yet"] * (1 + len(against))
+        if (RESULTS / f"{name}.json").exists():
+            found = result_of(name)
+            units = units_of(found["accuracy"], SEARCH)
+            cells = [f"{statistics.mean(units['dada']):.2f} (n {len(units['dada'])})"]
+            for other in against:
+                enough = len(units.get(other, [])) > 1
+                gain = _gain(*welch(units["dada"], units[other])) if enough else "not run yet"
+                cells.append(gain)
+            cells[1] += ": " + ", ".join(each["chosen"] for each in found["rivals"].values())
+        rows.append((epochs, *cells))
+    columns = ("epochs", "`dada`, told the epochs", "minus its rival", "minus `uniform`")
+    return markdown((*columns, "minus TrivialAugment"), rows)
+
+
 STUDY: dict[str, Callable[[], str]] = {
+    "for-epochs table": for_epochs_table,
     "default table": default_fidelity_table,
     "verdicts table": verdicts_table,
     "cpu judge": cpu_judge_table,

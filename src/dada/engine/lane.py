@@ -71,11 +71,6 @@ class Lane:
             self.stream.wait_stream(torch.cuda.current_stream(device))
         self.reseed(seed)
 
-    def follow(self, other: Lane) -> None:
-        """What is done here next waits for all that was begun there."""
-        if self.stream is not None and other.stream is not None:
-            self.stream.wait_stream(other.stream)
-
     def reseed(self, seed: int) -> None:
         with seeded(seed, self.device):
             self.random = random_state(self.device)

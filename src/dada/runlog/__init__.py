@@ -177,8 +177,10 @@ class RunLog:
         """Whether enough has been done since the last one to be worth another."""
         return time.perf_counter() >= self._next_checkpoint
 
-    def checkpoint(self, state: Mapping[str, Any]) -> None:
+    def checkpoint(self, state: Mapping[str, Any], *, writers: int = 1) -> None:
         """Save `state` as checkpoint.pt, keeping the one before as checkpoint.previous.pt.
+
+        `writers` runs that are one training of several networks write one after another.
 
         Only what `restore` can read without unpickling arbitrary objects is accepted: tensors,
         numbers, strings, None, and lists, tuples and dicts of them.
@@ -193,7 +195,7 @@ class RunLog:
             os.replace(self.path / _NEWEST, self.path / _PREVIOUS)
         os.replace(self.path / _NEXT, self.path / _NEWEST)
         now = time.perf_counter()
-        cost = now - begun
+        cost = writers * (now - begun)
         self._next_checkpoint = now + (cost / CHECKPOINTS_SHARE if cost > CHEAP_SECONDS else 0)
 
     def restore(self) -> dict[str, Any] | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -70,12 +70,31 @@ def learning_rates_T(config: TrainConfig, epochs: int, steps_per_epoch: int) -> 
     return torch.tensor(rates)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Ran:
-    """What a run measured, one entry per epoch, and for how long it ran before it was resumed."""
+class Record:
+    """What a run has measured, one entry per epoch; it is continued where its checkpoint was."""
 
-    history: list[Metrics]
-    seconds_before: float
+    def __init__(self, state: RunState, run: RunLog | None, on_epoch: OnEpoch | None) -> None:
+        self.state, self.run, self.on_epoch = state, run, on_epoch
+        self.history: list[Metrics] = []
+        self.seconds_before = 0.0
+        saved = state.ranks.same(run.restore() if run is not None else None)
+        if saved is not None:
+            try:
+                state.restore(saved)
+                self.history = [dict(entry) for entry in saved["history"]]
+                self.seconds_before = sum(entry["seconds"] for entry in self.history)
+            except (RuntimeError, LookupError, ValueError, TypeError, AttributeError) as error:
+                where = "" if run is None else f" in {run.path}"
+                reason = printable(" ".join(str(error).split()))
+                raise ValueError(
+                    f"the checkpoint{where} is not of this run ({reason}); delete checkpoint*.pt "
+                    "to start from the beginning, or choose another `out`"
+                ) from None
+
+    def add(self, entry: Metrics) -> None:
+        self.history.append(entry)
+        if self.run is not None:
+            self.run.log(**entry)
 
 
 def run_epochs(
@@ -85,43 +104,51 @@ def run_epochs(
     *,
     run: RunLog | None,
     on_epoch: OnEpoch | None,
-) -> Turns[Ran]:
+) -> Turns[Record]:
     """All epochs of a run, or those that are left of one that was interrupted.
 
     `epoch(number, rates_S)` does all steps of an epoch, at these learning rates. With `run`, every
     epoch is logged, and a checkpoint written as often as costs little.
     """
-    saved = state.ranks.same(run.restore() if run is not None else None)
-    history: list[Metrics] = []
-    seconds_before = 0.0
-    if saved is not None:
-        try:
-            state.restore(saved)
-            history = [dict(entry) for entry in saved["history"]]
-            seconds_before = sum(entry["seconds"] for entry in history)
-        except (RuntimeError, LookupError, ValueError, TypeError, AttributeError) as error:
-            where = "" if run is None else f" in {run.path}"
-            reason = printable(" ".join(str(error).split()))
-            raise ValueError(
-                f"the checkpoint{where} is not of this run ({reason}); delete checkpoint*.pt to "
-                "start from the beginning, or choose another `out`"
-            ) from None
+    record = Record(state, run, on_epoch)
+
+    def alone(number: int, rates_S: Tensor) -> Turns[list[Metrics]]:
+        return [(yield from epoch(number, rates_S))]
+
+    yield from run_together([record], rates_ES, alone)
+    return record
+
+
+def run_together(
+    records: Sequence[Record],
+    rates_ES: Tensor,
+    epoch: Callable[[int, Tensor], Turns[list[Metrics]]],
+) -> Turns[None]:
+    """The epochs that are left of runs that are equally far; `epoch` measures something of each.
+
+    All write their checkpoints after the same epochs, so that they can be continued together.
+    """
+    (done,) = {len(record.history) for record in records}
+    state, runs = records[0].state, [each.run for each in records if each.run is not None]
     rates_ES = rates_ES.to(state.device)
     epochs, lr = len(rates_ES), state.config.lr
-    for number in range(len(history), epochs):
+    for number in range(done, epochs):
         begun = time.perf_counter()
         measured = yield from epoch(number, rates_ES[number])
         for name, words in NUMBERS.items():
-            check_finite(words, measured.get(name, 0.0), number + 1, lr)
+            for each in measured:
+                check_finite(words, each.get(name, 0.0), number + 1, lr)
         seconds = round(time.perf_counter() - begun, 3)
-        history.append({"epoch": number + 1, **measured, "seconds": seconds})
-        if run is not None:
-            run.log(**history[-1])
-            if run.wants_checkpoint or number + 1 == epochs:
-                run.checkpoint(state.checkpoint(number + 1, history))
-        if on_epoch is not None:
-            on_epoch(history[-1], epochs)
-    return Ran(history=history, seconds_before=seconds_before)
+        for record, each in zip(records, measured, strict=True):
+            record.add({"epoch": number + 1, **each, "seconds": seconds})
+        if all(run.wants_checkpoint for run in runs) or number + 1 == epochs:
+            for record in records:
+                if record.run is not None:
+                    saved = record.state.checkpoint(number + 1, record.history)
+                    record.run.checkpoint(saved, writers=len(runs))
+        for record in records:
+            if record.on_epoch is not None:
+                record.on_epoch(record.history[-1], epochs)
 
 
 class DivergedError(ValueError):

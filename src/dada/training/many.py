@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from dada.training.epochs import Turns
 from dada.training.loop import Job, Slot, TrainResult, take_turns, training_of
-from dada.training.stacks import alike, stack_size, stacked_trainings
+from dada.training.stacks import alike, epochs_done, stack_size, stacked_trainings
 
 Results = list[tuple[Job, TrainResult]]
 
@@ -38,18 +38,24 @@ def train_many(jobs: Sequence[Job], at_once: int = 1) -> Iterator[tuple[Job, Tra
             slot = next((slot for slot in free if slot.suits(job)), None)
             if slot is None:
                 slot = Slot(job)
-                if at_once > 1:
-                    same = [other for other in waiting if alike(job, other)]
-                    more = same[: stack_size(slot, 1 + len(same), total) - 1]
-                    if more:
-                        taken = {id(other) for other in more}
-                        waiting[:] = [other for other in waiting if id(other) not in taken]
-                        yield None, stacked_trainings(slot, more, total)
-                        continue
+                if at_once > 1 and (more := joining(slot)):
+                    taken = {id(other) for other in more}
+                    waiting[:] = [other for other in waiting if id(other) not in taken]
+                    yield None, stacked_trainings(slot, more, total)
+                    continue
             else:
                 free.remove(slot)
                 slot.restart_with(job)
             yield None, alone(job, slot)
+
+    def joining(slot: Slot) -> list[Job]:
+        """Those of the waiting that are trained as one stack with this slot's."""
+        same = [other for other in waiting if alike(slot.job, other)]
+        if stack_size(slot, 1 + len(same), total) == 1:
+            return []
+        done = epochs_done(slot.job)
+        same = [other for other in same if epochs_done(other) == done]
+        return same[: stack_size(slot, 1 + len(same), total) - 1]
 
     def alone(job: Job, slot: Slot) -> Turns[Results]:
         result = yield from training_of(job, slot, total)

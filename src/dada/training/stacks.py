@@ -23,7 +23,7 @@ from dada.models.wideresnet import WideResNet
 from dada.policy import Policy
 from dada.policy.augment import PolicyTables
 from dada.policy.space import SPACES, SearchSpace
-from dada.training.epochs import Metrics, Turns, run_epochs
+from dada.training.epochs import Metrics, Record, Turns, run_together
 from dada.training.loop import Job, Slot, TrainResult, result_of
 from dada.training.optimisers import SGD
 from dada.training.state import Drawn, TrainState
@@ -51,16 +51,22 @@ class Arm:
 
 
 def alike(one: Job, other: Job) -> bool:
-    """Whether a stack may hold both: nothing but seed, weights, policy and images differs."""
+    """Whether a stack may hold both, if they are equally far: nothing but seed, weights, policy and
+    images differs."""
     return (
-        one.run is None
-        and other.run is None
-        and one.length == other.length
+        one.length == other.length
         and one.split.image_size == other.split.image_size
         and one.ranks is other.ranks
         and (one.config, one.device, one.graph) == (other.config, other.device, other.graph)
         and repr(one.model) == repr(other.model)
     )
+
+
+def epochs_done(job: Job) -> int:
+    """Of a job whose run directory has a checkpoint."""
+    saved = None if job.run is None else job.run.restore()
+    history = None if saved is None else saved.get("history")
+    return len(history) if isinstance(history, list) else 0
 
 
 def stack_size(slot: Slot, networks: int, steps_of_all: int) -> int:
@@ -99,6 +105,13 @@ def _network(state: TrainState) -> WideResNet:
     return state.model
 
 
+def _velocity(state: TrainState) -> dict[str, Tensor]:
+    """The momentum, by the names of the weights."""
+    assert isinstance(state.optimizer, SGD)
+    names = (name for name, _ in _network(state).named_parameters())
+    return dict(zip(names, state.optimizer.velocity, strict=True))
+
+
 class Stack:
     """Networks in training, each with a policy and random numbers of its own."""
 
@@ -115,8 +128,6 @@ class Stack:
         """Of the networks and momentum of `states`, on the stream of `slot`."""
         self.state, self.states, self.arms = slot.state, states, arms
         self.same_images = same_images
-        for state in states:
-            self.state.lane.follow(state.lane)
         with self.state.lane:
             networks = [_network(state) for state in states]
             self.network = StackedWideResNet(networks, slot.split.image_size[0]).to(slot.job.device)
@@ -125,11 +136,8 @@ class Stack:
                 momentum=slot.job.config.momentum,
                 weight_decay=slot.job.config.weight_decay,
             )
-            names = [name for name, _ in networks[0].named_parameters()]
             for g, state in enumerate(states):
-                assert isinstance(state.optimizer, SGD)
-                velocity = dict(zip(names, state.optimizer.velocity, strict=True))
-                self.network.write_(g, velocity, self.optimizer.velocity[0])
+                self.network.write_(g, _velocity(state), self.optimizer.velocity[0])
         if slot.job.device.type == "cuda":
             self.beside = [torch.cuda.Stream(slot.job.device) for _ in range(BESIDE)]
         self.step = Captured(
@@ -187,25 +195,39 @@ class Stack:
         return views
 
     def move_to(self, state: TrainState, g: int) -> None:
-        """Network g becomes that of a slot, to be evaluated."""
+        """Network g and its momentum become those of a slot, to be evaluated or kept."""
         with self.state.lane, torch.no_grad():
             self.network.unstack_to(_network(state), g)
-        state.lane.follow(self.state.lane)
+            momentum = self.network.plan.rows_of(g, self.optimizer.velocity[0])
+            for name, held in _velocity(state).items():
+                held.copy_(momentum[name])
+            if self.state.lane.stream is not None:  # others read on streams of their own
+                self.state.lane.stream.synchronize()
 
 
 def stacked_trainings(
     slot: Slot, more: Sequence[Job], steps_of_all: int
 ) -> Turns[list[tuple[Job, TrainResult]]]:
-    """The training of a slot and others like it, from their first step to their last."""
+    """The training of a slot and others like it, from where they are to their last step.
+
+    Each keeps its own run directory, if it has one, as if it were trained alone: so it may go on in
+    another stack, or without.
+    """
     start, job, split = time.perf_counter(), slot.job, slot.split
     jobs = [job, *more]
     # What has the same images finds them on the device.
     there = [replace(each, split=split) if each.split is job.split else each for each in more]
     slots = [slot, *map(Slot, there)]
     states = [each.state for each in slots]
+    records = [
+        Record(state, each.run, each.on_epoch) for state, each in zip(states, jobs, strict=True)
+    ]
+    if job.device.type == "cuda":
+        torch.cuda.synchronize(job.device)  # each was made on a stream of its own
     stack = Stack(slot, states, states)
+    kept = any(each.run is not None for each in jobs)
 
-    def epoch(number: int, rates_S: Tensor) -> Turns[Metrics]:
+    def epoch(number: int, rates_S: Tensor) -> Turns[list[Metrics]]:
         losses = []
         with slot.state.lane:
             readers = [each.batches(len(rates_S)) for each in slots]
@@ -216,22 +238,17 @@ def stacked_trainings(
             yield
         with slot.state.lane:
             loss_G = torch.stack(losses).mean(0).tolist()
-        return {"loss": sum(loss_G) / len(loss_G), "losses": loss_G}
+        if kept:
+            move_all()
+        return [{"loss": loss} for loss in loss_G]
 
-    def of_network(g: int, entry: Metrics) -> Metrics:
-        own = {"loss": entry["losses"][g], "seconds": entry["seconds"] / len(jobs)}
-        return {"epoch": entry["epoch"], **own}
+    def move_all() -> None:
+        for g, state in enumerate(states):
+            stack.move_to(state, g)
 
-    def told(entry: Metrics, epochs: int) -> None:
-        for g, each in enumerate(jobs):
-            if each.on_epoch is not None:
-                each.on_epoch(of_network(g, entry), epochs)
-
-    rates_ES = job.length.rates_ES(job.config)
-    ran = yield from run_epochs(slot.state, rates_ES, epoch, run=None, on_epoch=told)
-    ended = []
-    for g, (each, own) in enumerate(zip(jobs, slots, strict=True)):
-        stack.move_to(own.state, g)
-        history = [of_network(g, entry) for entry in ran.history]
-        ended.append((each, result_of(each, own, history, start)))
-    return ended
+    yield from run_together(records, job.length.rates_ES(job.config), epoch)
+    move_all()
+    return [
+        (each, result_of(each, own, record.history, start - record.seconds_before))
+        for each, own, record in zip(jobs, slots, records, strict=True)
+    ]
