@@ -253,7 +253,8 @@ def conclude(found: dict[str, Any]) -> None:
     found["signals"] = Counter(signal["word"] for signal in signals if signal)
     verified = units.get("dada" + VERIFIED, [])
     if len(verified) > 1:
-        found["verified"] = {"chosen": Counter(map(_chosen, searched))}
+        returned = [each for each in searched if "verified" in each]
+        found["verified"] = {"chosen": Counter(map(_chosen, returned))}
         by_search = [a - b for a, b in zip(verified, units["dada"], strict=True)]
         found["verified"]["minus_found"] = stratified_welch([(by_search, [])])
         if len(units.get("uniform", [])) > 1:

@@ -257,8 +257,8 @@ def verified_table() -> str:
         mine = units["dada, verified"]
         strata.append([a - b for a, b in zip(mine, units["dada"], strict=True)])
         words = (str(found["signals"].get(word, 0)) for word in ("clear", "weak", "none"))
-        each = [s for key, s in found["searches"].items() if key.startswith("dada ")]
-        seconds = (statistics.median(s.get(key, 0.0) for s in each) for key in SECONDS)
+        each = [search for search in found["searches"].values() if "verified" in search]
+        seconds = (statistics.median(search[key] for search in each) for key in SECONDS)
         accuracies = (f"{statistics.mean(units[n]):.2f}" for n in ("dada", "dada, verified"))
         rows.append(
             (
