@@ -105,6 +105,43 @@ def test_a_rival_is_chosen_in_the_seconds_of_a_search(
     assert (hurried["chosen"], hurried["seconds"]) == ("none", 10.0)
 
 
+def test_the_judge_compares_what_was_returned_with_what_was_found(
+    load: Callable[[str], ModuleType],
+) -> None:
+    """Search by search: one verification returned what was found, one something better by 2."""
+    judge = load("studies/judge.py")
+
+    def searched(word: str, chosen: str) -> dict[str, str]:
+        verified = {"signal": {"word": word}, "verification": {"chosen": chosen}}
+        found = {"signal": {"word": word}}
+        policies = {"policy": found, "verified": verified}
+        return {kind: json.dumps({"provenance": each}) for kind, each in policies.items()}
+
+    found = {
+        "settings": {},
+        "searches": {"dada 0": searched("clear", "searched"), "dada 1": searched("weak", "none")},
+        "accuracy": {
+            "dada search 0": {"0": 80.0, "1": 82.0},
+            "dada, verified search 0": {"0": 80.0, "1": 82.0},
+            "dada search 1": {"1000": 70.0},
+            "dada, verified search 1": {"1000": 72.0},
+            "uniform": {"0": 75.0, "1": 76.0},
+        },
+    }
+    judge.conclude(found)
+    assert found["signals"] == {"clear": 1, "weak": 1}
+    assert found["verified"]["chosen"] == {"searched": 1, "none": 1}
+    difference, low, high = found["verified"]["minus_found"]
+    assert difference == 1 and high - 1 == pytest.approx(12.706, abs=1e-3) == 1 - low
+    assert found["verified"]["minus_uniform"][0] == pytest.approx(1.0)
+
+
+def test_where_all_differences_are_the_same_their_interval_is_a_point(
+    load: Callable[[str], ModuleType],
+) -> None:
+    assert load("tools/measure.py").stratified_welch([([0.0, 0.0], [])]) == (0, 0, 0)
+
+
 def test_costs_are_fitted_to_what_was_measured(load: Callable[[str], ModuleType]) -> None:
     """Networks of one kind of layer each, timed by other constants: those are found again."""
     costs = load("speed/costs.py")

@@ -12,10 +12,10 @@ from torch import nn
 
 import dada
 from dada import Policy, models
-from dada.config import Base, SearchConfig
+from dada.config import NAMED_BASES, Base, SearchConfig
 from dada.data import Split, TensorPart
 from dada.policy_search.lookahead import with_fewer_steps
-from dada.policy_search.lookahead.features import FeatureRuns, Features, fit_head
+from dada.policy_search.lookahead.features import FeatureRuns, Features, Noise, fit_head
 from dada.policy_search.lookahead.runs import BranchedRuns
 from dada.training.scores import scores_of_logits
 from quick import QUICK_LOOKAHEAD, search_job
@@ -95,18 +95,28 @@ def test_arms_share_their_random_numbers(split):
     assert seen.loss["one"] == seen.loss["two"]
 
 
+def test_arms_share_what_is_done_to_every_image_however_much_they_draw(split):
+    """Three policies that do nothing, with no operation, one and two: the same parts are cut."""
+    never = ("Rotate", 0.0, (0.0, 1.0))
+    arms = {str(n): Policy.from_rows([[never] * n], name=str(n)) for n in (1, 2)}
+    runs = runs_of(split)
+    runs = replace(runs, settings=replace(runs.settings, views=2), base=NAMED_BASES["photo"])
+    seen = runs.losses({"0": Policy.load("none"), **arms}, 1, file="ends.json")
+    assert seen.loss["0"] == seen.loss["1"] == seen.loss["2"]
+
+
 def test_what_is_known_is_not_sent_again(split):
     network = models.build(NET, 2, 3, (SIDE, SIDE), seed=0).eval()
     features, sent = Features(network, split, CPU), []
     network.register_forward_pre_hook(lambda layer, given: sent.append(len(given[0])))
     clean_NF, _ = features(split.train)
     half = Policy.from_rows([[("Invert", 0.5, 0.0)]])
-    views_NF, _ = features(split.train, Base(), half, torch.Generator().manual_seed(0))
+    views_NF, _ = features(split.train, Base(), half, Noise.of(CPU, 0, 0))
     same_N = (clean_NF == views_NF).all(1)
     images = len(split.train)
     assert sent[0] == images and 0 < sum(sent[1:]) == int((~same_N).sum()) < images
     features.known.clear()
-    again_NF, _ = features(split.train, Base(), half, torch.Generator().manual_seed(0))
+    again_NF, _ = features(split.train, Base(), half, Noise.of(CPU, 0, 0))
     assert torch.allclose(again_NF, views_NF, atol=1e-4)
 
 

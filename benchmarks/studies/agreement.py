@@ -1,12 +1,12 @@
 """Do searches of the same data with other seeds agree, and do they say how sure they are?
 
     python benchmarks/studies/agreement.py DATA [--model NAME] [--weights FILE] [--seeds 3] \\
-        [--device cpu] [--out FILE]
+        [--image-size 224] [--device cpu] [--out FILE]
 
 Every search runs as a user's would. Written down are its word (clear, weak or none), the scores of
-its operations, and its seconds: of the clock, and of the processor on all cores together, which a
-busy machine does not change. Two searches agree by Spearman's correlation of their scores. What is
-in the file is not run again.
+its operations, what its verification said, if there was one, and its seconds: of the clock, and of
+the processor on all cores together, which a busy machine does not change. Two searches agree by
+Spearman's correlation of their scores. What is in the file is not run again.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from measure import machine, print_table
 def one_search(args: argparse.Namespace, seed: int) -> dict[str, Any]:
     wall, cpu = time.perf_counter(), time.process_time()
     given = {"model": args.model, "weights": args.weights, "device": args.device, "seed": seed}
-    facts = dada.search(args.data, **given).policy.provenance
-    ahead = facts["lookahead"]
+    facts = dada.search(args.data, image_size=args.image_size, **given).policy.provenance
+    ahead, verified = facts["lookahead"], facts["verification"] or {}
     return {
         "seed": seed,
         "signal": facts["signal"]["word"],
@@ -47,6 +47,9 @@ def one_search(args: argparse.Namespace, seed: int) -> dict[str, Any]:
         "base": facts.get("base"),
         "image_size": facts["data"]["image_size"],
         "score": ahead["score"],
+        "images": facts["data"]["train"] + facts["data"]["val"],
+        "verdict": verified.get("verdict"),
+        "trainings": verified.get("trainings", 0),
         "seconds": round(time.perf_counter() - wall, 1),
         "cpu_seconds": round(time.process_time() - cpu, 1),
     }
@@ -67,6 +70,7 @@ def main() -> None:
     parser.add_argument("data")
     parser.add_argument("--model")
     parser.add_argument("--weights", type=Path)
+    parser.add_argument("--image-size", type=int)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--out", type=Path)

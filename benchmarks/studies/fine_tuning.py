@@ -105,11 +105,11 @@ class Study:
         )
 
     def truth(self, seeds: range) -> None:
-        """Test accuracy in percent of every arm and seed that is not known yet.
+        """Test accuracy in percent of every arm and seed that is not known yet, and its loss.
 
         Arms that are the same policy share their trainings, which would be the same, too.
         """
-        held = self.found.setdefault("truth", {})
+        held, loss = (self.found.setdefault(name, {}) for name in ("truth", "truth_loss"))
         assert self.whole.test is not None
         names: dict[tuple[str, int], list[str]] = {}
         jobs = []
@@ -124,6 +124,7 @@ class Study:
         for job, result in train_many(jobs, self.at_once):
             for name in names[replace(job.policy, provenance={}).to_json(), job.seed]:
                 held[name][str(job.seed)] = round(100 * result.scores.accuracy, 4)
+                loss.setdefault(name, {})[str(job.seed)] = round(result.scores.calibrated_loss, 6)
             self.save()
 
     def readings(self, short: ShortTraining, runs: int, repeated: float) -> None:

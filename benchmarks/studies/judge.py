@@ -3,9 +3,8 @@
     python benchmarks/studies/judge.py DATA --train 4000 [--model wrn40_2] [--out FILE]
 
 Every policy is trained from scratch on all `--train` images and tested on the test images, which
-no search looks at. What is judged is what the search found, without the verification that would
-return `uniform` in its place where nothing is proven. Searches are the unit: the mean of each
-one's trainings.
+no search looks at. What is judged is what the search found, before a verification. Searches are the
+unit: the mean of each one's trainings.
 
     dada              the default preset, `--searches` seeds, `--trainings` trainings of each
     paper, relax      the paper's preset with its own estimator, likewise
@@ -20,11 +19,15 @@ one's trainings.
     rival             with `--rivals`, for every search of `dada`: the free policy that validation
                       chooses among none, uniform, TrivialAugment and six RandAugments in the
                       seconds that the search took, trained as often as what it found (rivals.py)
+    dada, verified    with `--verify NAME`: what the verification of the same searches returned,
+                      with the seeds of what they found; the record it reads leaves out data NAME
 
 With `--for-epochs` the default search is told for how long a training its policy is.
 
 The difference to `dada` comes with Welch's 95% interval: the spread between searches on one side,
-between trainings on the other. What is in the file is not run again, so a study may be stopped.
+between trainings on the other. What is found and what is returned are compared search by search.
+The words by which searches say how sure they are (clear, weak, none) are counted. What is in the
+file is not run again, so a study may be stopped.
 
 With `--samples` every search has its own sample of `--train` images, on which the free policies are
 trained as often as what it found. Then samples are the unit, and the interval is Student's, of the
@@ -44,6 +47,7 @@ import math
 import statistics
 import sys
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -55,10 +59,12 @@ from rivals import RANDAUGMENTS, rival_of
 
 import dada
 from dada import Policy, models
-from dada.config import BASES, LOOKAHEAD, Base, TrainConfig
+from dada.config import BASES, LOOKAHEAD, VERIFY, Base, TrainConfig, VerifyConfig
 from dada.data import Part, Split, load, reduce, split_off_validation
 from dada.data.parts import TensorPart
 from dada.engine import resolve_device
+from dada.policy.baselines import base_for
+from dada.policy_search import SEARCHED
 from dada.policy_search.lookahead import OPERATIONS, POLICIES
 from dada.training.loop import Job, at_once_for
 from dada.training.many import train_many
@@ -66,7 +72,7 @@ from dada.trials.statistics import interval
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
 
-from measure import SEARCH, machine, print_table, units_of, welch
+from measure import SEARCH, machine, print_table, stratified_welch, units_of, welch
 
 PRESETS: dict[str, dict[str, Any]] = {
     "dada": {"preset": "dada"},
@@ -80,6 +86,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 }
 USUAL_PRESETS = ("dada", "paper, relax", "paper, gumbel")
 FREE = ("uniform", "init", "trivialaugment", "dada-cifar10", "randaugment")
+VERIFIED = ", verified"  # after the name of a preset
 CHOOSING = 2  # trainings of each RandAugment on half of the images
 
 
@@ -117,50 +124,65 @@ class Judge:
     found: dict[str, Any]
     out: Path | None
     for_epochs: int | None = None
+    verify: VerifyConfig | None = None
 
     def save(self) -> None:
         if self.out is not None:
             self.out.write_text(json.dumps(self.found | {"machine": machine()}, indent=1) + "\n")
 
-    def search(self, name: str, seed: int, sample: Sample) -> Policy:
+    def search(self, name: str, seed: int, sample: Sample) -> dict[str, Policy]:
+        """What it found; and what its verification returned, if there was one."""
         held = self.found["searches"].get(f"{name} {seed}")
         if held is None:
-            train = sample.whole.train
-            data = train.batch(torch.arange(len(train)))
-            settings = dict(PRESETS[name])
-            if name == "dada" and self.for_epochs is not None:
-                settings["for_epochs"] = self.for_epochs
-            begun = time.perf_counter()
-            with TemporaryDirectory() as folder:
-                run = Path(folder) / "run"
-                result = dada.search(
-                    data,
-                    model=self.model,
-                    seed=seed,
-                    base=self.config.base,
-                    verify=False,
-                    out=run,
-                    device=self.device.type,
-                    **settings,
-                )
-                ends = [json.loads(file.read_text()) for file in _rounds(run)]
-            seconds = time.perf_counter() - begun
-            # As text: a hundred sub-policies would make a thousand lines of the file.
-            policy = json.dumps(json.loads(result.policy.to_json()))
-            held = {"policy": policy, "seconds": seconds}
-            held |= dict(zip(("lookahead", "second_round"), ends, strict=False))
+            held = self._search(name, seed, sample)
             self.found["searches"][f"{name} {seed}"] = held
-            print(f"{name} {seed}: searched in {seconds:.0f} s", flush=True)
             self.save()
-        return Policy.from_json(held["policy"])
+        kinds = {name: "policy", name + VERIFIED: "verified"}
+        return {key: Policy.from_json(held[kind]) for key, kind in kinds.items() if kind in held}
+
+    def _search(self, name: str, seed: int, sample: Sample) -> dict[str, Any]:
+        train = sample.whole.train
+        data = train.batch(torch.arange(len(train)))
+        settings = dict(PRESETS[name])
+        if name == "dada" and self.for_epochs is not None:
+            settings["for_epochs"] = self.for_epochs
+        looked, begun = [0.0], time.time()
+        with TemporaryDirectory() as folder:
+            run = Path(folder) / "run"
+            result = dada.search(
+                data,
+                model=self.model,
+                seed=seed,
+                base=self.config.base,
+                verify=self.verify or False,
+                out=run,
+                device=self.device.type,
+                on_lookahead=lambda done, total: looked.append(time.time()),
+                **settings,
+            )
+            held: dict[str, Any] = {"seconds": time.time() - begun}
+            ends = [json.loads(file.read_text()) for file in _rounds(run)]
+            policies = {"policy": result.policy}
+            if self.verify is not None:
+                # Written when the verification ends; the last run of looking ahead is before it.
+                searched = run / SEARCHED
+                held["verifying"] = searched.stat().st_mtime - looked[-1]
+                policies = {"policy": Policy.load(searched), "verified": result.policy}
+        # As text: a hundred sub-policies would make a thousand lines of the file.
+        held |= {k: json.dumps(json.loads(each.to_json())) for k, each in policies.items()}
+        held |= dict(zip(("lookahead", "second_round"), ends, strict=False))
+        verifying = f", {held['verifying']:.0f} of them verifying" if "verifying" in held else ""
+        print(f"{name} {seed}: searched in {held['seconds']:.0f} s{verifying}", flush=True)
+        return held
 
     def job(self, split: Split, policy: Policy, seed: int, judge: Part) -> Job:
         shape = split.num_classes, split.channels, split.image_size
+        base = base_for(str(policy.provenance.get("name")), self.config.base, split.image_size)
         return Job(
             split=split,
             model=models.build(self.model, *shape, seed=seed),
             policy=policy,
-            config=self.config,
+            config=replace(self.config, base=base),
             seed=seed,
             device=self.device,
             judge=judge,
@@ -182,18 +204,24 @@ class Judge:
         return Policy.load(held[str(search)]["chosen"])
 
     def train(self, wanted: list[tuple[str, Policy, int]], split: Split, judge: Part) -> None:
-        """(name, policy, seed) -> accuracy in percent, those that are not known yet."""
-        names: dict[int, tuple[str, int]] = {}
+        """(name, policy, seed) -> accuracy in percent, those that are not known yet.
+
+        What is the same policy with the same seed is trained once.
+        """
+        names: dict[tuple[Policy, Base, int], list[str]] = {}
         jobs = []
         for name, policy, seed in wanted:
             if str(seed) in self.found["accuracy"].setdefault(name, {}):
                 continue
-            jobs.append(self.job(split, policy, seed, judge))
-            names[id(jobs[-1])] = (name, seed)
+            job = self.job(split, policy, seed, judge)
+            key = (policy, job.config.base, seed)
+            if key not in names:
+                jobs.append(job)
+            names.setdefault(key, []).append(name)
         for job, result in train_many(jobs, self.at_once):
-            name, seed = names[id(job)]
-            self.found["accuracy"][name][str(seed)] = 100 * result.scores.accuracy
-            print(f"{name}, seed {seed}: {100 * result.scores.accuracy:.2f}", flush=True)
+            for name in names[job.policy, job.config.base, job.seed]:
+                self.found["accuracy"][name][str(job.seed)] = 100 * result.scores.accuracy
+                print(f"{name}, seed {job.seed}: {100 * result.scores.accuracy:.2f}", flush=True)
             self.save()
 
     def best_randaugment(self, sample: Sample) -> str:
@@ -247,6 +275,22 @@ def conclude(found: dict[str, Any]) -> None:
     relax, gumbel = (units.get(f"paper, {estimator}", []) for estimator in ("relax", "gumbel"))
     if len(relax) > 1 and len(gumbel) > 1:
         found["relax_minus_gumbel"] = compared(found, relax, gumbel)
+    searched = [each for name, each in found["searches"].items() if name.startswith("dada ")]
+    signals = (json.loads(each["policy"])["provenance"].get("signal") for each in searched)
+    found["signals"] = Counter(signal["word"] for signal in signals if signal)
+    verified = units.get("dada" + VERIFIED, [])
+    if len(verified) > 1:
+        returned = [each for each in searched if "verified" in each]
+        found["verified"] = {"chosen": Counter(map(_chosen, returned))}
+        by_search = [a - b for a, b in zip(verified, units["dada"], strict=True)]
+        found["verified"]["minus_found"] = stratified_welch([(by_search, [])])
+        if len(units.get("uniform", [])) > 1:
+            found["verified"]["minus_uniform"] = compared(found, verified, units["uniform"])
+
+
+def _chosen(search: dict[str, Any]) -> str:
+    """The name of what its verification returned."""
+    return str(json.loads(search["verified"])["provenance"]["verification"]["chosen"])
 
 
 def main() -> None:
@@ -270,6 +314,8 @@ def main() -> None:
     parser.add_argument("--rivals", action="store_true", help="one for every search of `dada`")
     parser.add_argument("--samples", action="store_true", help="one of its own for every search")
     parser.add_argument("--pool", action="store_true", help="test on all that is not trained on")
+    parser.add_argument("--verify", metavar="NAME", help="these data, in the record of studies")
+    parser.add_argument("--verify-budget", type=float, help="seconds; else the usual ones")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--join", type=Path, nargs="*", default=[], help="files of other processes")
     parser.add_argument("--out", type=Path)
@@ -283,6 +329,10 @@ def main() -> None:
     about = ("out", "data", "join")
     found["settings"] = {k: v for k, v in vars(args).items() if k not in about}
     base = BASES[args.base] if args.base else Base()
+    verify = None
+    if args.verify:
+        verify = replace(VERIFY[device.type], judged_data=(args.verify,))
+        verify = replace(verify, seconds=args.verify_budget or verify.seconds)
     judge = Judge(
         config=TrainConfig(epochs=args.epochs, batch_size=args.batch_size, base=base),
         model=args.model or models.default_model(device.type, source.image_size),
@@ -291,6 +341,7 @@ def main() -> None:
         found=found,
         out=args.out,
         for_epochs=args.for_epochs,
+        verify=verify,
     )
     searches = range(args.first, args.first + args.searches)
 
@@ -308,12 +359,12 @@ def main() -> None:
         for search, (wanted, sample) in zip(
             searches, itertools.cycle(zip(of_sample, samples, strict=True))
         ):
-            policy = judge.search(name, search, sample)
             seeds = range(1000 * search, 1000 * search + args.trainings)
-            arms = {name: policy}
+            arms = judge.search(name, search, sample)
             if args.rivals and name == "dada":
                 arms["rival"] = judge.rival(search, sample)
-            wanted += [(f"{arm} search {search}", arms[arm], s) for arm in arms for s in seeds]
+            for kind, policy in arms.items():
+                wanted += [(f"{kind}{SEARCH}{search}", policy, seed) for seed in seeds]
     for wanted, sample in zip(of_sample, samples, strict=True):
         judge.train(wanted, sample.whole, sample.test)
     for sample in samples:
@@ -329,6 +380,7 @@ def main() -> None:
     judge.save()
     columns = ["policy", "accuracy", "lowest", "highest", "n", "dada_minus", "from", "to"]
     print_table(found["table"], columns)
+    print(f"signals: {dict(found['signals'])}; verified: {found.get('verified')}")
 
 
 if __name__ == "__main__":

@@ -84,17 +84,22 @@ def welch(one: list[float], other: list[float]) -> tuple[float, ...]:
 
 
 def stratified_welch(strata: Sequence[tuple[list[float], list[float]]]) -> tuple[float, ...]:
-    """The mean over strata (data sets, say) of how much the first is higher, and its interval."""
+    """The mean over strata (data sets, say) of how much the first is higher, and its interval.
+
+    Where the second is empty, the first are differences already, pair by pair.
+    """
     from scipy.stats import t as student
 
-    groups = [each for pair in strata for each in pair]
+    groups = [each for pair in strata for each in pair if each]
     parts = [statistics.variance(each) / len(each) / len(strata) ** 2 for each in groups]
-    degrees = sum(parts) ** 2 / sum(
-        part**2 / (len(each) - 1) for part, each in zip(parts, groups, strict=True)
-    )
-    half = float(student.ppf(0.975, degrees)) * sum(parts) ** 0.5
+    half = 0.0
+    if any(parts):
+        degrees = sum(parts) ** 2 / sum(
+            part**2 / (len(each) - 1) for part, each in zip(parts, groups, strict=True)
+        )
+        half = float(student.ppf(0.975, degrees)) * sum(parts) ** 0.5
     difference = statistics.mean(
-        statistics.mean(one) - statistics.mean(other) for one, other in strata
+        statistics.mean(one) - (statistics.mean(other) if other else 0.0) for one, other in strata
     )
     return difference, difference - half, difference + half
 

@@ -18,6 +18,7 @@ READINGS = {
     "accuracy": "accuracy",
 }
 JUDGED = {"cub60": "CUB-60", "rsscn7": "RSSCN7", "caltech101": "Caltech-101"}
+FIDELITY = {"rsscn7": "RSSCN7", "caltech50": "Caltech, 50 classes"}
 CONTENDERS = ("dada", "rival", "none", "uniform", "trivialaugment")
 
 
@@ -110,6 +111,51 @@ def agreement_table() -> str:
     return markdown(("seed", "threads", *how_sure, *cost), rows)
 
 
+def default_table() -> str:
+    """The whole default on photographs, alone on a card."""
+    if not (RESULTS / "agreement-photographs-h200.json").exists():
+        return "Not reached.\n"
+    rows = [
+        (
+            f"{row['images']:,}",
+            " x ".join(map(str, row["image_size"])),
+            f"{row['seconds']:.0f}",
+            f"*{row['signal']}*",
+            row["trainings"],
+            row["verdict"],
+        )
+        for row in result_of("agreement-photographs-h200")["rows"]
+    ]
+    said = ("signal", "trainings of the verification", "which says")
+    return markdown(("photographs", "pixels", "seconds", *said), rows)
+
+
+def fidelity_table() -> str:
+    """What looking ahead knows of single operations in fine-tuning, on sets that were reached."""
+    readings = {"truth": "accuracy", "truth_loss": "loss at the best temperature"}
+    rows: list[tuple[object, ...]] = []
+    for name, title in FIDELITY.items():
+        if not (RESULTS / f"fidelity-fine-tuning-{name}.json").exists():
+            rows.append((title, *["not reached"] * 6))
+            continue
+        found = result_of(f"fidelity-fine-tuning-{name}")
+        rows += [
+            (
+                title,
+                readings[row["truth"]],
+                row["seeds"],
+                f"{row['halves of truth']:.2f}",
+                f"{row['with truth']:.2f} ({row['lowest']:.2f} to {row['highest']:.2f})",
+                f"{row['averaged']:.2f}",
+                f"{row['between searches']:.2f}",
+            )
+            for row in found["table"]
+        ]
+    truth = ("truth by", "seeds", "its halves agree by")
+    searches = ("a search with truth (lowest to highest)", "all together", "between searches")
+    return markdown(("data", *truth, *searches), rows)
+
+
 def decode_table() -> str:
     rows: list[tuple[object, ...]] = []
     for file in sorted(RESULTS.glob("decode-*.json")):
@@ -140,6 +186,8 @@ def card_table() -> str:
 
 PHOTOGRAPHS: dict[str, Callable[[], str]] = {
     "agreement table": agreement_table,
+    "whole default table": default_table,
+    "fidelity table": fidelity_table,
     "decode table": decode_table,
     "card table": card_table,
     "fine-tuning truth": truth_table,

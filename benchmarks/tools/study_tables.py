@@ -8,6 +8,7 @@ from collections.abc import Callable
 from faster_table import faster_table
 from measure import RESULTS, SEARCH, markdown, result_of, stratified_welch, units_of, welch
 
+SECONDS = ("seconds", "verifying")  # of a search in the judge
 JUDGED_ON_A_CPU = {
     "fashion": "fashion",
     "shirts": "shirts, 9 to 1",
@@ -234,6 +235,44 @@ def verdicts_table() -> str:
         rows.append((title, what, by_policy["dada"]["n"], *gains))
     columns = ("data", "trained on", "searches", "minus `uniform`", "minus TrivialAugment")
     return markdown((*columns, "minus the best RandAugment", "minus the paper's preset"), rows)
+
+
+def verified_table() -> str:
+    """What verifications returned, beside what their searches found; sets that were reached."""
+    titles = {"cifar10": "CIFAR-10", "rsscn7": "RSSCN7, 64 pixels", "digits": "digits"}
+    rows, strata = [], []
+    for name, title in titles.items():
+        if not (RESULTS / f"judge-verified-{name}.json").exists():
+            rows.append((title, *["not reached"] * 8))
+            continue
+        found = result_of(f"judge-verified-{name}")
+        units, seen = units_of(found["accuracy"], SEARCH), found["verified"]
+        mine = units["dada, verified"]
+        strata.append([a - b for a, b in zip(mine, units["dada"], strict=True)])
+        words = (str(found["signals"].get(word, 0)) for word in ("clear", "weak", "none"))
+        each = [search for search in found["searches"].values() if "verified" in search]
+        seconds = (statistics.median(search[key] for search in each) for key in SECONDS)
+        accuracies = (f"{statistics.mean(units[n]):.2f}" for n in ("dada", "dada, verified"))
+        rows.append(
+            (
+                title,
+                ", ".join(words),
+                "{:.0f}, {:.0f}".format(*seconds),
+                ", ".join(f"{what}: {count}" for what, count in sorted(seen["chosen"].items())),
+                *accuracies,
+                f"{statistics.mean(units['uniform']):.2f}",
+                _gain(*seen["minus_found"]),
+                _gain(*seen["minus_uniform"]),
+            )
+        )
+    if len(strata) == len(titles):
+        gain = _gain(*stratified_welch([(each, []) for each in strata]))
+        rows.append(("**mean of the three**", *[""] * 6, gain, ""))
+    said = ("signals: clear, weak, none", "seconds, of them verifying", "what is returned")
+    accuracy = ("found", "returned", "`uniform`")
+    return markdown(
+        ("data", *said, *accuracy, "returned minus found", "returned minus `uniform`"), rows
+    )
 
 
 def units_on_a_cpu() -> dict[str, dict[str, list[float]]]:

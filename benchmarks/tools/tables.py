@@ -20,7 +20,7 @@ from numbers_in_text import with_numbers
 from paper_tables import PAPER, found_table
 from photo_tables import PHOTOGRAPHS
 from reliability_table import RELIABILITY
-from study_tables import LOG, STUDY
+from study_tables import LOG, STUDY, verified_table
 from task_tables import BACKBONES, DETECTION
 
 from dada.trials.cost import SPEEDS
@@ -240,7 +240,11 @@ TABLES: dict[str, dict[str, Callable[[], str]]] = {
     "docs/reliability.md": RELIABILITY,
     "docs/search-study.md": STUDY,
     "docs/search-study-log.md": LOG,
-    "docs/verify.md": {"speeds table": speeds_table, "reading table": reading_table},
+    "docs/verify.md": {
+        "speeds table": speeds_table,
+        "reading table": reading_table,
+        "verified table": verified_table,
+    },
     "docs/which-policy.md": CHOICE,
 }
 

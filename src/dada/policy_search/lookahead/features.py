@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -101,9 +102,9 @@ class FeatureRuns(ArmRuns):
             val_NF, val_N = network(val)
             losses, accuracies = {}, []
             for name, arm in arms.items():
-                # All arms draw the same numbers, so that what differs between them is the arm.
-                seed = seed_of(self.seed, "features", number)
-                noise = generator_on(self.device, seed)
+                # All arms draw the same numbers, so that what differs between them is the arm. Some
+                # policies, and some bases, draw more than others: each has a stream of its own.
+                noise = Noise.of(self.device, self.seed, number)
                 base, count = self.bases.get(name, self.base), self.settings.views
                 views = [network(train, base, arm, noise) for _ in range(count)]
                 train_NF, train_N = (torch.cat(each) for each in zip(*views, strict=True))
@@ -134,6 +135,18 @@ def _smaller(split: Split, settings: LookaheadConfig, training: TrainConfig, see
     return replace(split, train=shrunk(split.train), val=shrunk(split.val), test=None)
 
 
+class Noise(NamedTuple):
+    """Where the random numbers of views come from."""
+
+    base: torch.Generator
+    policy: torch.Generator
+
+    @classmethod
+    def of(cls, device: torch.device, seed: int, run: int) -> Noise:
+        streams = ("features, base", "features")
+        return cls(*(generator_on(device, seed_of(seed, name, run)) for name in streams))
+
+
 class Features:
     """A network up to its head: call it with images, clean or under a base and a policy."""
 
@@ -156,7 +169,7 @@ class Features:
         part: Part,
         base: Base | None = None,
         policy: Policy | None = None,
-        noise: torch.Generator | None = None,
+        noise: Noise | None = None,
     ) -> tuple[Tensor, Tensor]:
         """The features of every image, and the labels."""
         found, labels = [], []
@@ -167,8 +180,9 @@ class Features:
             for images_BCHW, labels_B in batches(part, order):
                 images_BCHW, labels_B = images_BCHW.to(self.device), labels_B.to(self.device)
                 if tables is not None:
-                    before_BCHW = before_policy(images_BCHW, base or Base(), noise)
-                    images_BCHW = tables.augment(before_BCHW, space, noise)
+                    assert noise is not None
+                    before_BCHW = before_policy(images_BCHW, base or Base(), noise.base)
+                    images_BCHW = tables.augment(before_BCHW, space, noise.policy)
                 found.append(self._features(images_BCHW))
                 labels.append(labels_B)
         return torch.cat(found), torch.cat(labels)

@@ -1,0 +1,177 @@
+"""Pretrained networks: does looking ahead know which operations help in fine-tuning?
+
+    python benchmarks/studies/fine_tuning_fidelity.py DATA --weights FILE --train 500 --out FILE
+
+Truth is the test accuracy after fine-tuning under each operation alone, as the first round of a
+search has them, with `--seeds` seeds. Of all images of DATA (train/ and test/ folders) `--train`
+are trained on and the others test. Searches read heads on features of the images that are trained
+on, each with its own halves, in as many runs as a default search makes. Written down are Spearman's
+correlation of every search with the truth, between searches, and of the truth with itself: between
+one half of its seeds and the other, over all ways of halving them.
+
+The plan is in docs/photographs.md. What is in the file is not run again, so a study may be stopped;
+seeds of the truth end one after the other.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import statistics
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from fine_tuning import MODEL, Study
+from judge import Sample
+from scipy.stats import spearmanr
+
+from dada import models
+from dada.config import FINE_TUNING, LOOKAHEAD_FINE_TUNING, NAMED_BASES, TrainConfig
+from dada.data import load, split_off_validation
+from dada.engine import resolve_device
+from dada.models.weights import from_file
+from dada.policy.space import SearchSpace
+from dada.policy_search.lookahead import single_operations
+from dada.policy_search.lookahead.features import FeatureRuns
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
+
+from measure import print_table
+
+# Readings of the truth, and whether more is better; the first is what decides.
+TRUTHS = {"truth": 1, "truth_loss": -1}
+
+
+def search(study: Study, seed: int, runs: int | None) -> None:
+    """The mean loss of every operation, as a search with this seed reads it in its first round."""
+    held = study.found.setdefault("searches", {})
+    if str(seed) in held:
+        return
+    begun = time.perf_counter()
+    parted = split_off_validation(replace(study.whole, test=None), 0.5, seed)
+    assert parted.val is not None
+    shape = parted.num_classes, parted.channels, parted.image_size
+    settings = LOOKAHEAD_FINE_TUNING[study.device.type]
+    reader = FeatureRuns(
+        halves=(parted, replace(parted, train=parted.val, val=parted.train)),
+        build=models.untrained(MODEL, *shape, study.weights),
+        base=study.config.base,
+        settings=settings,
+        seed=seed,
+        device=study.device,
+    )
+    seconds = settings.first_round * settings.seconds
+    count = runs or reader.affordable(len(study.arms), seconds)
+    seen = reader.losses(study.arms, count, file="")
+    held[str(seed)] = {
+        "runs": count,
+        "seconds": round(time.perf_counter() - begun, 1),
+        "loss": {name: statistics.mean(each) for name, each in seen.loss.items()},
+    }
+    print(f"search {seed}: {count} runs in {held[str(seed)]['seconds']} s", flush=True)
+    study.save()
+
+
+def correlation(one: Sequence[float], other: Sequence[float]) -> float:
+    return float(spearmanr(one, other).statistic)
+
+
+def halves_agree(by_arm: dict[str, dict[str, float]]) -> float:
+    """The mean correlation between half of the seeds and the other, over all ways to halve them."""
+    seeds = list(next(iter(by_arm.values())))
+
+    def means(some: Sequence[str]) -> list[float]:
+        return [statistics.mean(each[seed] for seed in some) for each in by_arm.values()]
+
+    found = []
+    for one in itertools.combinations(seeds, len(seeds) // 2):
+        other = [seed for seed in seeds if seed not in one]
+        found.append(correlation(means(one), means(other)))
+    return statistics.mean(found)
+
+
+def conclude(found: dict[str, Any]) -> None:
+    """A row for each reading of the truth; of seeds that all operations have had."""
+    searches = found["searches"].values()
+    read = [[-each["loss"][name] for name in found["truth"]] for each in searches]
+    pairs = list(itertools.combinations(read, 2))
+    between = statistics.mean(correlation(*pair) for pair in pairs) if pairs else None
+    averaged = [statistics.mean(of_searches) for of_searches in zip(*read, strict=True)]
+    found["table"] = []
+    for reading, sign in TRUTHS.items():
+        common = set.intersection(*(set(each) for each in found[reading].values()))
+        known = {
+            name: {seed: value for seed, value in each.items() if seed in common}
+            for name, each in found[reading].items()
+        }
+        truth = [sign * statistics.mean(each.values()) for each in known.values()]
+        with_truth = [correlation(each, truth) for each in read]
+        found["table"].append(
+            {
+                "truth": reading,
+                "seeds": len(common),
+                "halves of truth": halves_agree(known) if len(common) > 1 else None,
+                "with truth": statistics.mean(with_truth),
+                "lowest": min(with_truth),
+                "highest": max(with_truth),
+                "averaged": correlation(averaged, truth),
+                "between searches": between,
+            }
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("data")
+    parser.add_argument("--weights", type=Path, required=True)
+    parser.add_argument("--train", type=int, required=True, help="images; all others test")
+    parser.add_argument("--image-size", type=int, default=128)
+    parser.add_argument("--batch-size", type=int, default=64)
+    parser.add_argument("--epochs", type=int, default=20)
+    parser.add_argument("--seeds", type=int, default=6, help="trainings of each operation")
+    parser.add_argument("--searches", type=int, default=4)
+    parser.add_argument("--runs", type=int, help="of each search; else as by default")
+    parser.add_argument("--operations", type=int, help="only the first so many, for a trial")
+    parser.add_argument("--at-once", type=int, default=3)
+    parser.add_argument("--out", type=Path)
+    args = parser.parse_args()
+    found: dict[str, Any] = {"seconds": {}}
+    if args.out and args.out.exists():
+        found |= json.loads(args.out.read_text())
+    found["settings"] = {k: v for k, v in vars(args).items() if k not in ("out", "data", "weights")}
+    source = load(args.data, image_size=args.image_size)
+    sample = Sample.drawn(source, args.train, 0, pool=True, suffix="")
+    whole = replace(sample.whole, test=sample.test)
+    found["images"] = {"train": len(whole.train), "test": len(sample.test)}
+    found["classes"] = whole.num_classes
+    _, weights = from_file(args.weights, MODEL)
+    tuning = {**FINE_TUNING, "epochs": args.epochs, "batch_size": args.batch_size}
+    operations = single_operations(SearchSpace.named("paper"))
+    study = Study(
+        arms=dict(itertools.islice(operations.items(), args.operations)),
+        whole=replace(whole, normalisation=weights.normalisation(whole.channels)),
+        config=TrainConfig(**tuning, base=NAMED_BASES["photo"]),
+        weights=weights,
+        device=resolve_device("auto"),
+        at_once=args.at_once,
+        found=found,
+        out=args.out,
+    )
+    for seed in range(args.searches):
+        search(study, seed, args.runs)
+    begun = time.perf_counter()
+    study.truth(range(args.seeds))
+    found["seconds"].setdefault("truth", round(time.perf_counter() - begun, 1))
+    conclude(found)
+    study.save()
+    print(f"truth: {found['seconds']['truth']} s")
+    print_table(found["table"], list(found["table"][0]))
+
+
+if __name__ == "__main__":
+    main()
