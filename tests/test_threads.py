@@ -40,8 +40,9 @@ def test_every_task_is_done_once_by_several_threads(torch_threads):
 def test_one_thread_is_this_one(threads, torch_threads):
     torch_threads(threads)
     by = []
-    share(lambda task: by.append(threading.get_ident()), [1, 2, 3], threads=1)
-    assert by == [threading.get_ident()] * 3
+    share(lambda _: by.append((threading.get_ident(), torch.get_num_threads())), "abc", threads=1)
+    assert by == [(threading.get_ident(), 1)] * 3
+    assert torch.get_num_threads() == threads
 
 
 @pytest.mark.parametrize("fails_in_helper", [False, True])

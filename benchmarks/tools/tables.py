@@ -55,6 +55,29 @@ def ops_table() -> str:
     return "\n".join(lines) + "\n"
 
 
+def threads_table() -> str:
+    """A batch on several threads, for as many as the machine of the file has cores."""
+    result = result_of("ops-threads")
+    by_threads: dict[int, list[str]] = {}
+    for row in result["rows"]:
+        ends = f"{row['times_one_thread_low']:.2f} to {row['times_one_thread_high']:.2f}"
+        by_threads.setdefault(row["threads"], []).extend(
+            (
+                f"{row['images_per_second']:,.0f}",
+                f"{row['times_one_thread']:.2f}x ({ends})",
+                f"{row['times_by_hand']:.2g}x",
+                f"{row['cores_used']:.1f}",
+            )
+        )
+    columns = [
+        f"{size}: {what}"
+        for size in ("32x32", "224x224")
+        for what in ("images/s", "times one thread", "times Pillow's loop", "cores it had")
+    ]
+    first = f"threads on {result['machine']['cpu']}, {result['cores']} cores"
+    return markdown([first, *columns], [(n, *cells) for n, cells in by_threads.items()])
+
+
 def train_table() -> str:
     columns = (
         "network, batch, side",
@@ -233,6 +256,7 @@ TABLES: dict[str, dict[str, Callable[[], str]]] = {
         "cifar10 table": cifar10_table,
     },
     "docs/detection.md": DETECTION,
+    "docs/operations.md": {"threads table": threads_table},
     "docs/estimators.md": ESTIMATORS,
     "docs/paper.md": PAPER | BACKBONES,
     "docs/policy-format.md": {"found policies table": found_table},

@@ -5,7 +5,7 @@ Letters: B images, C channels, H height, W width, K operations one after another
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 import torch
@@ -19,17 +19,20 @@ from dada.ops.table import BY_NAME
 from dada.safe_text import quoted
 
 NO_OP = -1
+Task = tuple[int, list[int]]  # an operation's place in the table, and rows of the batch
 # On a CPU, as many as four images of 224x224 at a time: more need temporaries that leave the cache,
 # and with fewer the interpreter, which threads have to share, takes a larger part of the time.
 ELEMENTS_AT_ONCE = 4 * 3 * 224 * 224
 # A batch this small takes torch a few milliseconds on a card, so a short run (`kernels_for`) would
 # wait longer for the compiler than it gains: 128 images of 32x32 in colour are 0.4 million.
 SMALL_ON_CUDA = 2**20
-# On a CPU, beyond 80x80 in colour, images are done as planes, by as many threads as torch has;
-# smaller ones by kernels, which take fewer calls.
+# On a CPU, beyond 80x80 in colour, images are done as planes; smaller ones by kernels, which take
+# fewer calls.
 SMALL_ON_CPU = 3 * 80 * 80
-# Fewer images than 28 of 224x224 are done by one thread: they take it 3 ms, and where other
-# programs use the cores a helper may begin as late as that.
+# Batches larger than 28 images of 224x224, or 1,365 of 32x32, are shared among as many threads as
+# torch has. Smaller ones take one thread a few milliseconds, and where other programs use the cores
+# a helper may begin as late as that. (Torch's own threads, which wait by spinning, took several
+# times as long as one thread on such a machine.)
 WORTH_SHARING = 2**22
 RANGE_TOLERANCE = 1e-6  # 0.3 as float32 lies 1e-8 outside 0.3
 
@@ -127,10 +130,10 @@ def _all_rows(
 def _on_cpu(
     ops: tuple[Op, ...], images_BCHW: Tensor, steps: tuple[Tensor, Tensor, Tensor]
 ) -> Tensor:
-    done_BCHW = torch.from_numpy(np.empty(images_BCHW.shape, np.uint8))
+    done_BCHW = _room_for(images_BCHW)
     large = images_BCHW[:1].numel() > SMALL_ON_CPU
     if not large or not steps[0].shape[1]:
-        done_BCHW.copy_(images_BCHW)
+        np.copyto(done_BCHW.numpy(), images_BCHW.numpy())  # torch's threads would spin afterwards
     for step in zip(*(each.unbind(1) for each in steps), strict=True):
         if large:
             _wanted_large(ops, images_BCHW, *step, into=done_BCHW)
@@ -144,11 +147,14 @@ def _wanted_small_(
     ops: tuple[Op, ...], images_BCHW: Tensor, op_index_B: Tensor, value_B: Tensor, center_B2: Tensor
 ) -> None:
     """Each operation to the images that want it, in place."""
-    for index, wanted in _wanted(op_index_B, images_BCHW):
-        if index != NO_OP:
-            rows = torch.tensor(wanted)
-            some = images_BCHW.index_select(0, rows)
-            _put_rows_(images_BCHW, rows, ops[index].kernel(some, value_B[rows], center_B2[rows]))
+
+    def do(task: Task) -> None:
+        index, wanted = task
+        rows = torch.tensor(wanted)
+        some = images_BCHW.index_select(0, rows)
+        _put_rows_(images_BCHW, rows, ops[index].kernel(some, value_B[rows], center_B2[rows]))
+
+    _share(do, [task for task in _wanted(op_index_B, images_BCHW) if task[0] != NO_OP], images_BCHW)
 
 
 def _wanted_large(
@@ -160,11 +166,11 @@ def _wanted_large(
     *,
     into: Tensor,
 ) -> None:
-    """The same by planes, shared among threads; `into` may be the images."""
+    """The same by planes; `into` may be the images."""
     images, done = images_BCHW.numpy(), into.numpy()
     values, centers = value_B.tolist(), center_B2.tolist()
 
-    def do(task: tuple[int, list[int]]) -> None:
+    def do(task: Task) -> None:
         index, rows = task
         if index == NO_OP:
             results: Iterable[planes.Planes] = (images[row] for row in rows)
@@ -178,11 +184,14 @@ def _wanted_large(
     # Where nothing is done to an image, it is still to be copied, once.
     copies = into is not images_BCHW
     wanted = _wanted(op_index_B, images_BCHW)
-    tasks = [task for task in wanted if copies or task[0] != NO_OP]
-    share(do, tasks, threads=None if images.size >= WORTH_SHARING else 1)
+    _share(do, [task for task in wanted if copies or task[0] != NO_OP], images_BCHW)
 
 
-def _wanted(op_index_B: Tensor, images_BCHW: Tensor) -> Iterator[tuple[int, list[int]]]:
+def _share(do: Callable[[Task], None], tasks: list[Task], images_BCHW: Tensor) -> None:
+    share(do, tasks, threads=None if images_BCHW.numel() >= WORTH_SHARING else 1)
+
+
+def _wanted(op_index_B: Tensor, images_BCHW: Tensor) -> Iterator[Task]:
     """Every operation, and none, that some image wants, and the rows that do, some at a time."""
     by_index: dict[int, list[int]] = {}
     for row, index in enumerate(op_index_B.tolist()):  # torch.unique would wake torch's threads
@@ -191,6 +200,12 @@ def _wanted(op_index_B: Tensor, images_BCHW: Tensor) -> Iterator[tuple[int, list
     for index, rows in by_index.items():
         for first in range(0, len(rows), rows_at_once):
             yield index, rows[first : first + rows_at_once]
+
+
+def _room_for(images_BCHW: Tensor) -> Tensor:
+    """Memory from numpy, which asks for large pages: to touch a large batch for the first time
+    otherwise takes half as long as all operations on it (benchmarks/speed/ops_profile.py)."""
+    return torch.from_numpy(np.empty(images_BCHW.shape, np.uint8))
 
 
 def _put_rows_(images_BCHW: Tensor, rows: Tensor, done: Tensor) -> None:
