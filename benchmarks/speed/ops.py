@@ -11,8 +11,8 @@ its seconds are those that this process, and the workers of a DataLoader, had it
 on what else the machine does. A contender that is not installed is left out by name.
 
 With `--threads`, only a batch on 1, 2, 4 and 8 threads, as many as there are cores, beside the loop
-on one, by the wall clock: for a machine that has nothing else to do. How many cores the process had
-at each number of threads is written beside (its seconds of CPU in a second). Under a minute.
+on one, by the wall clock: for a machine that has nothing else to do. Beside it is written how many
+cores the process had (its seconds of CPU in a second), and the CPU's time. Under a minute.
 """
 
 from __future__ import annotations
@@ -313,14 +313,13 @@ def measure_threads(side: int, batch: int, cores: int) -> list[dict[str, Any]]:
     images = torch.stack([pil_to_tensor(i) for i in pil]).contiguous()
     transform, by_hand = policy.transform(seed=0), pillow_policy(policy)
     counts = [count for count in THREADS if count <= cores]
-    used: dict[int, list[float]] = {count: [] for count in counts}
+    cpu_seconds: dict[int, list[float]] = {count: [] for count in counts}
 
     def on(count: int) -> None:
         torch.set_num_threads(count)
-        before = time.process_time(), time.perf_counter()
+        before = time.process_time()
         transform(images)
-        cpu, wall = time.process_time() - before[0], time.perf_counter() - before[1]
-        used[count].append(cpu / wall)
+        cpu_seconds[count].append(time.process_time() - before)
         torch.set_num_threads(1)
 
     calls: list[Callable[[], Any]] = [partial(on, count) for count in counts]
@@ -333,7 +332,10 @@ def measure_threads(side: int, batch: int, cores: int) -> list[dict[str, Any]]:
             ratios = [theirs / mine for theirs, mine in zip(peer, seconds, strict=True)]
             low, row[name], high = statistics.quantiles(ratios, n=4)
             row |= {f"{name}_low": low, f"{name}_high": high}
-        rows.append(row | {"cores_used": statistics.median(used[count])})
+        of_cpu = statistics.median(cpu_seconds[count])
+        row["cores_used"] = of_cpu / statistics.median(seconds)
+        row["cpu_times_one_thread"] = of_cpu / statistics.median(cpu_seconds[1])
+        rows.append(row)
     return rows
 
 
@@ -349,8 +351,8 @@ def main_threads(out: Path | None) -> None:
     if out:
         out.write_text(json.dumps(result | {"rows": rows}, indent=1) + "\n")
     columns = ["times_one_thread_low", "times_one_thread", "times_one_thread_high"]
-    columns = ["side", "threads", "images_per_second", *columns, "times_by_hand", "cores_used", "n"]
-    print_table(rows, columns)
+    columns = ["side", "threads", "images_per_second", *columns, "times_by_hand", "cores_used"]
+    print_table(rows, [*columns, "cpu_times_one_thread", "n"])
 
 
 def main() -> None:

@@ -58,24 +58,25 @@ def ops_table() -> str:
 def threads_table() -> str:
     """A batch on several threads, for as many as the machine of the file has cores."""
     result = result_of("ops-threads")
-    by_threads: dict[int, list[str]] = {}
-    for row in result["rows"]:
-        ends = f"{row['times_one_thread_low']:.2f} to {row['times_one_thread_high']:.2f}"
-        by_threads.setdefault(row["threads"], []).extend(
+    where = f"{result['machine']['cpu']}, {result['cores']} cores"
+    ratios = ("times one thread", "times Pillow's loop")
+    return markdown(
+        (where, "threads", "images/s", *ratios, "n", "cores it had", "CPU's time"),
+        (
             (
+                f"{row['images_per_call']:,} of {row['side']}x{row['side']}",
+                row["threads"],
                 f"{row['images_per_second']:,.0f}",
-                f"{row['times_one_thread']:.2f}x ({ends})",
+                f"{row['times_one_thread']:.2f}x"
+                f" ({row['times_one_thread_low']:.2f} to {row['times_one_thread_high']:.2f})",
                 f"{row['times_by_hand']:.2g}x",
+                row["n"],
                 f"{row['cores_used']:.1f}",
+                f"{row['cpu_times_one_thread']:.2f}x",
             )
-        )
-    columns = [
-        f"{size}: {what}"
-        for size in ("32x32", "224x224")
-        for what in ("images/s", "times one thread", "times Pillow's loop", "cores it had")
-    ]
-    first = f"threads on {result['machine']['cpu']}, {result['cores']} cores"
-    return markdown([first, *columns], [(n, *cells) for n, cells in by_threads.items()])
+            for row in result["rows"]
+        ),
+    )
 
 
 def train_table() -> str:
