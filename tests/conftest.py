@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
@@ -40,6 +41,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def quick_lookahead(monkeypatch: pytest.MonkeyPatch) -> None:
     """For commands, pages and examples that leave looking ahead at its default: small settings."""
     monkeypatch.setitem(LOOKAHEAD, "cpu", QUICK_LOOKAHEAD)
+
+
+@pytest.fixture
+def torch_threads() -> Iterator[Callable[[int], None]]:
+    """Sets the number of torch's threads, which is one again afterwards."""
+    yield torch.set_num_threads
+    torch.set_num_threads(1)
 
 
 @pytest.fixture

@@ -48,6 +48,7 @@ RUN, LOOKED_AT = ("bash", "console", "python"), ("", "text", "json", "toml", "ya
 # Options of other programs that the pages speak of.
 OTHERS = {"--nproc-per-node", "--strict", "--aa", "--color-jitter", "--quick", "--workers"}
 OTHERS |= {"--install-completion", "--debug", "--version", "--help", "--policy-file", "--vflip"}
+OTHERS |= {"--threads"}  # of benchmarks/speed/ops.py
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,6 +7,7 @@ import pytest
 import torch
 from PIL import Image
 
+import dada
 from dada.ops import NO_OP, PAPER, WIDE, Op, run
 from dada.ops import batch as batch_module
 from dada.ops.geometric import Affine
@@ -76,15 +77,40 @@ def steps_for(images: int, height: int, width: int) -> tuple[torch.Tensor, ...]:
 
 
 @pytest.mark.parametrize("channels", [1, 3])
-def test_one_by_one_or_by_operation(channels, monkeypatch):
+def test_by_planes_or_by_kernels_and_any_number_of_threads(channels, monkeypatch, torch_threads):
     images = torch.from_numpy(np.stack([image_of(channels, 90, 100, seed) for seed in range(24)]))
     steps = steps_for(24, 90, 100)
     assert (steps[0] == NO_OP).any(1).any() and (steps[0] != NO_OP).all(1).any()
+    before = images.clone()
     done = []
-    for threads in (1, batch_module.FEW_THREADS + 1):
-        monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
-        before = images.clone()
+    for small, threads in ((10**6, 1), (10**6, 3), (0, 1), (0, 2), (0, 3), (0, 8)):
+        monkeypatch.setattr(batch_module, "SMALL_ON_CPU", small)
+        monkeypatch.setattr(batch_module, "WORTH_SHARING", 0)
+        torch_threads(threads)
         done.append(run(PAPER, images, *steps))
         assert torch.equal(images, before) and done[-1].is_contiguous()
-    assert torch.equal(*done)
+        assert torch.get_num_threads() == threads
+    assert all(torch.equal(done[0], other) for other in done[1:])
     assert run(PAPER, images[:0], *(each[:0] for each in steps)).shape == images[:0].shape
+    nothing = (each[:, :0] for each in steps)
+    assert torch.equal(run(PAPER, images, *nothing), images)
+
+
+def test_a_seeded_transform_does_not_depend_on_threads(torch_threads):
+    batch_BCHW = torch.from_numpy(np.stack([image_of(3, 128, 128, seed) for seed in range(90)]))
+    assert batch_BCHW.numel() >= batch_module.WORTH_SHARING
+    done = []
+    for threads in (1, 4):
+        torch_threads(threads)
+        transform = dada.Policy.load("dada-cifar10").transform(seed=5)
+        done.append([transform(batch_BCHW) for _ in range(2)])
+    assert torch.equal(done[0][0], done[1][0]) and torch.equal(done[0][1], done[1][1])
+    assert not torch.equal(done[0][0], done[0][1])
+
+
+def test_a_kernel_of_ones_own_sees_a_copy(monkeypatch):
+    monkeypatch.setattr(batch_module, "SMALL_ON_CPU", 0)
+    own = Op(name="Own", kernel=lambda images_BCHW, value_B, center_B2: images_BCHW.mul_(2))
+    images = torch.full((1, 3, 4, 4), 3, dtype=torch.uint8)
+    steps = torch.zeros(1, 1, dtype=torch.int64), torch.zeros(1, 1), torch.zeros(1, 1, 2)
+    assert (run((own,), images, *steps) == 6).all() and (images == 3).all()

@@ -1,6 +1,7 @@
 """Images per second of a whole policy, every image with its own draw, beside the peers.
 
     python benchmarks/speed/ops.py [--gpu] [--out benchmarks/results/ops-cpu.json]
+    python benchmarks/speed/ops.py --threads [--out benchmarks/results/ops-threads.json]
 
 Every contender starts from images in its own natural form (PIL, uint8 or float tensors already
 on the device) and ends in the same form, so no conversion is charged to anybody; the one exception
@@ -8,6 +9,10 @@ is named: who has tensors and writes a loop around Pillow makes pictures of them
 All contenders take turns, and what is compared are ratios within a turn. A CPU has one thread, and
 its seconds are those that this process, and the workers of a DataLoader, had it: they do not depend
 on what else the machine does. A contender that is not installed is left out by name.
+
+With `--threads`, only a batch on 1, 2, 4 and 8 threads, as many as there are cores, beside the loop
+on one, by the wall clock: for a machine that has nothing else to do. Beside it is written how many
+cores the process had (its seconds of CPU in a second), and the CPU's time. Under a minute.
 """
 
 from __future__ import annotations
@@ -15,12 +20,14 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
 import random
 import resource
 import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -44,6 +51,8 @@ SIZES = {32: 512, 224: 256}  # image side: images in a batch on a CPU
 GPU_BATCH = 512
 
 TURNS = 25
+THREADS, THREAD_TURNS = (1, 2, 4, 8), 30
+THREAD_SIZES = {32: 4096, 224: 256}  # fewer small images are not shared among threads
 WORKERS, ROUNDS = 2, 4  # of a DataLoader; epochs through the images, as one
 BY_HAND = "Pillow one by one, same policy"
 
@@ -298,11 +307,63 @@ def measure(
     return rows
 
 
+def measure_threads(side: int, batch: int, cores: int) -> list[dict[str, Any]]:
+    policy = dada.Policy.load(POLICY)
+    pil = pictures(batch, side)
+    images = torch.stack([pil_to_tensor(i) for i in pil]).contiguous()
+    transform, by_hand = policy.transform(seed=0), pillow_policy(policy)
+    counts = [count for count in THREADS if count <= cores]
+    cpu_seconds: dict[int, list[float]] = {count: [] for count in counts}
+
+    def on(count: int) -> None:
+        torch.set_num_threads(count)
+        before = time.process_time()
+        transform(images)
+        cpu_seconds[count].append(time.process_time() - before)
+        torch.set_num_threads(1)
+
+    calls: list[Callable[[], Any]] = [partial(on, count) for count in counts]
+    *ours, hand = timed_in_turns([*calls, lambda: [by_hand(i) for i in pil]], rounds=THREAD_TURNS)
+    rows = []
+    for count, seconds in zip(counts, ours, strict=True):
+        row: dict[str, Any] = {"side": side, "images_per_call": batch, "threads": count}
+        row |= {"images_per_second": batch / statistics.median(seconds), "n": len(seconds)}
+        for name, peer in (("times_one_thread", ours[0]), ("times_by_hand", hand)):
+            ratios = [theirs / mine for theirs, mine in zip(peer, seconds, strict=True)]
+            low, row[name], high = statistics.quantiles(ratios, n=4)
+            row |= {f"{name}_low": low, f"{name}_high": high}
+        of_cpu = statistics.median(cpu_seconds[count])
+        row["cores_used"] = of_cpu / statistics.median(seconds)
+        row["cpu_times_one_thread"] = of_cpu / statistics.median(cpu_seconds[1])
+        rows.append(row)
+    return rows
+
+
+def main_threads(out: Path | None) -> None:
+    torch.set_num_threads(1)
+    random.seed(0)
+    cores = len(os.sched_getaffinity(0))
+    load = os.getloadavg()[0]
+    rows = [
+        row for side, batch in THREAD_SIZES.items() for row in measure_threads(side, batch, cores)
+    ]
+    result = {"policy": POLICY, "cores": cores, "load_before": load, "machine": machine()}
+    if out:
+        out.write_text(json.dumps(result | {"rows": rows}, indent=1) + "\n")
+    columns = ["times_one_thread_low", "times_one_thread", "times_one_thread_high"]
+    columns = ["side", "threads", "images_per_second", *columns, "times_by_hand", "cores_used"]
+    print_table(rows, [*columns, "cpu_times_one_thread", "n"])
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--gpu", action="store_true", help="measure the GPU instead of the CPU")
+    parser.add_argument("--threads", action="store_true", help="only a batch on several threads")
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
+    if arguments.threads:
+        main_threads(arguments.out)
+        return
     torch.set_num_threads(1)
     random.seed(0)
     device = "cuda" if arguments.gpu else "cpu"

@@ -1,23 +1,19 @@
 """Where the time of a policy goes on one CPU thread at 224x224, and what was tried to lift it.
 
     python benchmarks/speed/ops_profile.py [--out benchmarks/results/ops-profile.json]
-    python benchmarks/speed/ops_profile.py --threads [--out benchmarks/results/ops-threads.json]
 
 Microseconds per image of every operation beside Pillow's call, and images per second of the whole
-policy with one idea at a time taken back: seconds of the CPU, all in turns. With `--threads`, by
-the wall clock on a machine that has nothing else to do: one process, one to all of its cores.
+policy with one idea at a time taken back: seconds of the CPU, all in turns.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
 import sys
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -85,7 +81,7 @@ def replaced(changes: dict[tuple[Any, str], Any], call: Callable[[], Any]) -> Ca
 def attempts() -> list[dict[str, Any]]:
     _, images = some_images(BATCH)
     transform = dada.Policy.load(POLICY).transform(seed=0)
-    by_operation = {(batch, "SMALL_ON_CPU"): images.numel()}
+    by_kernels = {(batch, "SMALL_ON_CPU"): images.numel()}
     changes: dict[str, dict[tuple[Any, str], Any]] = {
         "as shipped": {},
         "without numpy's lines (every operation by Pillow on a colour picture)": {
@@ -95,10 +91,10 @@ def attempts() -> list[dict[str, Any]]:
             (planes, "LINES"): {k: v for k, v in planes.LINES.items() if k is not photo.sharpness},
             (pillow, "SMALL_PICTURE"): SIDE * SIDE,
         },
-        "without large pages": {(batch, "_copy"): Tensor.clone},
-        "by operation (torch, four images at a time)": by_operation,
+        "without large pages": {(batch, "_room_for"): torch.empty_like},
+        "by operation (torch, four images at a time)": by_kernels,
         "by operation, all images at once": {
-            **by_operation,
+            **by_kernels,
             (batch, "ELEMENTS_AT_ONCE"): images.numel(),
         },
     }
@@ -118,45 +114,12 @@ def attempts() -> list[dict[str, Any]]:
     return rows
 
 
-def threads() -> list[dict[str, Any]]:
-    """A batch on several threads: torch's own, by operation, and Python's, image by image."""
-    _, images = some_images(BATCH)
-    cores = len(os.sched_getaffinity(0))
-    rows = []
-    for count in (n for n in (1, 2, 4, 8, 16, 32) if n <= cores):
-        transforms = [dada.Policy.load(POLICY).transform(seed=i) for i in range(count)]
-
-        def by_operation(transform: Any = transforms[0], count: int = count) -> None:
-            torch.set_num_threads(count)
-            with patch.object(batch, "FEW_THREADS", 0):
-                transform(images)
-            torch.set_num_threads(1)
-
-        with ThreadPoolExecutor(count) as pool:
-
-            def one_by_one(pool: Any = pool, transforms: Any = transforms) -> None:
-                parts = images.chunk(len(transforms))
-                list(pool.map(lambda transform, part: transform(part), transforms, parts))
-
-            by_torch, by_python = timed_in_turns([by_operation, one_by_one], rounds=15)
-        rows.append(
-            {
-                "threads": count,
-                "by_operation": BATCH / statistics.median(by_torch),
-                "one_by_one": BATCH / statistics.median(by_python),
-            }
-        )
-    return rows
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--threads", action="store_true", help="scaling with threads only")
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    parts = [threads] if arguments.threads else [operations, attempts]
-    content = {part.__name__: part() for part in parts}
+    content = {part.__name__: part() for part in (operations, attempts)}
     if arguments.out:
         arguments.out.write_text(json.dumps({"machine": machine(), **content}, indent=1) + "\n")
     for rows in content.values():

@@ -55,6 +55,30 @@ def ops_table() -> str:
     return "\n".join(lines) + "\n"
 
 
+def threads_table() -> str:
+    """A batch on several threads, for as many as the machine of the file has cores."""
+    result = result_of("ops-threads")
+    where = f"{result['machine']['cpu']}, {result['cores']} cores"
+    ratios = ("times one thread", "times Pillow's loop")
+    return markdown(
+        (where, "threads", "images/s", *ratios, "n", "cores it had", "CPU's time"),
+        (
+            (
+                f"{row['images_per_call']:,} of {row['side']}x{row['side']}",
+                row["threads"],
+                f"{row['images_per_second']:,.0f}",
+                f"{row['times_one_thread']:.2f}x"
+                f" ({row['times_one_thread_low']:.2f} to {row['times_one_thread_high']:.2f})",
+                f"{row['times_by_hand']:.2g}x",
+                row["n"],
+                f"{row['cores_used']:.1f}",
+                f"{row['cpu_times_one_thread']:.2f}x",
+            )
+            for row in result["rows"]
+        ),
+    )
+
+
 def train_table() -> str:
     columns = (
         "network, batch, side",
@@ -233,6 +257,7 @@ TABLES: dict[str, dict[str, Callable[[], str]]] = {
         "cifar10 table": cifar10_table,
     },
     "docs/detection.md": DETECTION,
+    "docs/operations.md": {"threads table": threads_table},
     "docs/estimators.md": ESTIMATORS,
     "docs/paper.md": PAPER | BACKBONES,
     "docs/policy-format.md": {"found policies table": found_table},

@@ -39,6 +39,9 @@ from dada.engine.ranks import (
     joined,
     several_processes,
 )
+from dada.engine.threads import (
+    share,
+)
 
 __all__ = [
     "ALONE",
@@ -62,6 +65,7 @@ __all__ = [
     "seeded",
     "set_random_state",
     "several_processes",
+    "share",
     "side_by_side",
     "to_device",
     "wants_plain_kernels",

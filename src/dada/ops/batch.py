@@ -5,13 +5,13 @@ Letters: B images, C channels, H height, W width, K operations one after another
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from dada.engine import wants_plain_kernels
+from dada.engine import share, wants_plain_kernels
 from dada.ops import fused, planes
 from dada.ops.geometric import LARGEST_SIDE, SAFE_SIDE_INT32
 from dada.ops.spec import Op
@@ -19,18 +19,21 @@ from dada.ops.table import BY_NAME
 from dada.safe_text import quoted
 
 NO_OP = -1
-# By operation on a CPU, as many as four images of 224x224 at a time: all at once is slower
-# (benchmarks/speed/ops_profile.py), and needs temporaries several times the batch.
+Task = tuple[int, list[int]]  # an operation's place in the table, and rows of the batch
+# On a CPU, as many as four images of 224x224 at a time: more need temporaries that leave the cache,
+# and with fewer the interpreter, which threads have to share, takes a larger part of the time.
 ELEMENTS_AT_ONCE = 4 * 3 * 224 * 224
 # A batch this small takes torch a few milliseconds on a card, so a short run (`kernels_for`) would
 # wait longer for the compiler than it gains: 128 images of 32x32 in colour are 0.4 million.
 SMALL_ON_CUDA = 2**20
-# On a CPU, beyond 80x80 in colour, images are done one by one, each within the cache; smaller ones
-# by operation, all of a batch that want it, which takes fewer calls. So are large ones where torch
-# has several threads: it shares an operation among them, and threads of Python would wait for the
-# interpreter after each of the many short calls that an image takes.
+# On a CPU, beyond 80x80 in colour, images are done as planes; smaller ones by kernels, which take
+# fewer calls.
 SMALL_ON_CPU = 3 * 80 * 80
-FEW_THREADS = 2
+# Batches larger than 28 images of 224x224, or 1,365 of 32x32, are shared among as many threads as
+# torch has. Smaller ones take one thread a few milliseconds, and where other programs use the cores
+# a helper may begin as late as that. (Torch's own threads, which wait by spinning, took several
+# times as long as one thread on such a machine.)
+WORTH_SHARING = 2**22
 RANGE_TOLERANCE = 1e-6  # 0.3 as float32 lies 1e-8 outside 0.3
 
 
@@ -97,13 +100,7 @@ def run(
         levels = fused.run(ops, levels, *steps, normal)
         normal = None
     elif levels.device.type == "cpu":
-        if levels.data_ptr() == images_BCHW.data_ptr():
-            levels = _copy(levels)
-        if levels[:1].numel() > SMALL_ON_CPU and torch.get_num_threads() <= FEW_THREADS:
-            _one_by_one_(ops, levels, *steps)
-        else:
-            for step in zip(*(each.unbind(1) for each in steps), strict=True):
-                _wanted_rows_(ops, levels, *step)
+        levels = _on_cpu(ops, levels, steps)
     else:
         for step in zip(*(each.unbind(1) for each in steps), strict=True):
             levels = _all_rows(ops, levels, *step)
@@ -130,42 +127,85 @@ def _all_rows(
     return result
 
 
-def _wanted_rows_(
+def _on_cpu(
+    ops: tuple[Op, ...], images_BCHW: Tensor, steps: tuple[Tensor, Tensor, Tensor]
+) -> Tensor:
+    done_BCHW = _room_for(images_BCHW)
+    large = images_BCHW[:1].numel() > SMALL_ON_CPU
+    if not large or not steps[0].shape[1]:
+        np.copyto(done_BCHW.numpy(), images_BCHW.numpy())  # torch's threads would spin afterwards
+    for step in zip(*(each.unbind(1) for each in steps), strict=True):
+        if large:
+            _wanted_large(ops, images_BCHW, *step, into=done_BCHW)
+            images_BCHW = done_BCHW
+        else:
+            _wanted_small_(ops, done_BCHW, *step)
+    return done_BCHW
+
+
+def _wanted_small_(
     ops: tuple[Op, ...], images_BCHW: Tensor, op_index_B: Tensor, value_B: Tensor, center_B2: Tensor
 ) -> None:
-    """Each operation to the images that want it, in place; on a CPU."""
-    rows_at_once = max(1, ELEMENTS_AT_ONCE // max(1, images_BCHW[:1].numel()))
-    for index in torch.unique(op_index_B).tolist():
-        if index == NO_OP:
-            continue
-        for rows in (op_index_B == index).nonzero().squeeze(1).split(rows_at_once):
-            some = images_BCHW.index_select(0, rows)
-            _put_rows_(images_BCHW, rows, ops[index].kernel(some, value_B[rows], center_B2[rows]))
+    """Each operation to the images that want it, in place."""
+
+    def do(task: Task) -> None:
+        index, wanted = task
+        rows = torch.tensor(wanted)
+        some = images_BCHW.index_select(0, rows)
+        _put_rows_(images_BCHW, rows, ops[index].kernel(some, value_B[rows], center_B2[rows]))
+
+    _share(do, [task for task in _wanted(op_index_B, images_BCHW) if task[0] != NO_OP], images_BCHW)
 
 
-def _one_by_one_(
+def _wanted_large(
     ops: tuple[Op, ...],
     images_BCHW: Tensor,
-    op_index_BK: Tensor,
-    value_BK: Tensor,
-    center_BK2: Tensor,
+    op_index_B: Tensor,
+    value_B: Tensor,
+    center_B2: Tensor,
+    *,
+    into: Tensor,
 ) -> None:
-    """All operations of an image while it is in the cache, in place; on a CPU."""
-    each = zip(op_index_BK.tolist(), value_BK.tolist(), center_BK2.tolist(), strict=True)
-    for image_CHW, of_image in zip(images_BCHW.numpy(), each, strict=True):
-        steps = [
-            (ops[index], value, center)
-            for index, value, center in zip(*of_image, strict=True)
-            if index != NO_OP
-        ]
-        if steps:
-            image_CHW[:] = planes.do_all(image_CHW, steps)
+    """The same by planes; `into` may be the images."""
+    images, done = images_BCHW.numpy(), into.numpy()
+    values, centers = value_B.tolist(), center_B2.tolist()
+
+    def do(task: Task) -> None:
+        index, rows = task
+        if index == NO_OP:
+            results: Iterable[planes.Planes] = (images[row] for row in rows)
+        else:
+            some = np.stack([images[row] for row in rows])
+            of_rows = [values[row] for row in rows], [centers[row] for row in rows]
+            results = planes.do(ops[index], some, *of_rows)
+        for row, result_CHW in zip(rows, results, strict=True):
+            done[row] = result_CHW
+
+    # Where nothing is done to an image, it is still to be copied, once.
+    copies = into is not images_BCHW
+    wanted = _wanted(op_index_B, images_BCHW)
+    _share(do, [task for task in wanted if copies or task[0] != NO_OP], images_BCHW)
 
 
-def _copy(images_BCHW: Tensor) -> Tensor:
-    """In memory from numpy, which asks for large pages: to touch a large batch for the first time
+def _share(do: Callable[[Task], None], tasks: list[Task], images_BCHW: Tensor) -> None:
+    share(do, tasks, threads=None if images_BCHW.numel() >= WORTH_SHARING else 1)
+
+
+def _wanted(op_index_B: Tensor, images_BCHW: Tensor) -> Iterator[Task]:
+    """Every operation, and none, that some image wants, and the rows that do, some at a time."""
+    by_index: dict[int, list[int]] = {}
+    for row, index in enumerate(op_index_B.tolist()):  # torch.unique would wake torch's threads
+        by_index.setdefault(index, []).append(row)
+    rows_at_once = max(1, ELEMENTS_AT_ONCE // max(1, images_BCHW[:1].numel()))
+    for index, rows in by_index.items():
+        for first in range(0, len(rows), rows_at_once):
+            yield index, rows[first : first + rows_at_once]
+
+
+def _room_for(images_BCHW: Tensor) -> Tensor:
+    """Memory from numpy, which asks for large pages: to touch a large batch for the first time
     otherwise takes half as long as all operations on it (benchmarks/speed/ops_profile.py)."""
-    return torch.from_numpy(np.empty(images_BCHW.shape, np.uint8)).copy_(images_BCHW)
+    return torch.from_numpy(np.empty(images_BCHW.shape, np.uint8))
 
 
 def _put_rows_(images_BCHW: Tensor, rows: Tensor, done: Tensor) -> None:

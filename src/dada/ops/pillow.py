@@ -10,6 +10,7 @@ from __future__ import annotations
 from functools import lru_cache
 from math import ceil
 from operator import mul
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,42 +65,32 @@ def _posterized(bits: int) -> list[int]:
     return [level & ~(2 ** (8 - bits) - 1) for level in LEVELS]
 
 
-def _histograms(image: Image.Image) -> list[list[int]]:
-    """One for each band."""
-    counts = image.histogram()
-    return [counts[first : first + 256] for first in range(0, len(counts), 256)]
-
-
-def stretched(low: int, high: int) -> NDArray[np.uint8]:
-    """The table of AutoContrast: low..high to all levels; an image of one level stays as it is."""
-    if high <= low:
-        return np.arange(256, dtype=np.uint8)
-    scale = 255.0 / (high - low)
-    return (np.arange(256) * scale - low * scale).clip(0, 255).astype(np.uint8)
+def stretched(low_P: NDArray[Any], high_P: NDArray[Any]) -> NDArray[np.uint8]:
+    """The tables of AutoContrast, a row for each band: low..high to all levels; a band of one level
+    stays as it is."""
+    span_P1 = high_P[:, None].astype(np.float64) - low_P[:, None]
+    scale_P1 = 255.0 / np.maximum(span_P1, 1)
+    tables_P256 = (np.arange(256) * scale_P1 - low_P[:, None] * scale_P1).clip(0, 255)
+    return np.where(span_P1 > 0, tables_P256, np.arange(256)).astype(np.uint8)
 
 
 def _autocontrast(image: Image.Image, value: float, center: tuple[float, float]) -> Image.Image:
-    table: list[int] = []
-    for counts in _histograms(image):
-        low = next(level for level in LEVELS if counts[level])
-        high = next(level for level in INVERTED if counts[level])
-        table += stretched(low, high).tolist()
-    return _through(image, table)
+    ends = np.array(image.getextrema()).reshape(-1, 2)
+    return _through(image, stretched(ends[:, 0], ends[:, 1]).ravel().tolist())
 
 
-def equalized(histograms: list[list[int]]) -> NDArray[np.int64]:
+def equalized(counts_P256: NDArray[np.int64]) -> NDArray[np.int64]:
     """The tables of Equalize, a row for each band: as many pixels in every part of the levels."""
-    counts_C256 = np.array(histograms)
-    below = counts_C256.cumsum(1)
-    below -= counts_C256
-    brightest = [int(counts.nonzero()[0][-1]) for counts in counts_C256]
+    below = counts_P256.cumsum(1)
+    below -= counts_P256
+    brightest = 255 - (counts_P256[:, ::-1] > 0).argmax(1)
     step = below[range(len(below)), brightest, None] // 255
     table = (step // 2 + below) // np.maximum(step, 1)
     return np.where(step > 0, table.clip(max=255), np.arange(256))
 
 
 def _equalize(image: Image.Image, value: float, center: tuple[float, float]) -> Image.Image:
-    return _through(image, equalized(_histograms(image)).ravel().tolist())
+    return _through(image, equalized(np.array(image.histogram()).reshape(-1, 256)).ravel().tolist())
 
 
 def _away_from(level: int, image: Image.Image, value: float) -> Image.Image:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from dada import ops
-from dada.engine import ALONE, Ranks
+from dada.engine import ALONE, Ranks, few_threads
 from dada.policy import Policy
 from dada.policy.draw import Draw, draw_batch
 from dada.policy.moving import Moves
@@ -71,9 +71,12 @@ def apply_steps(
     normalise: Normalise | None = None,
 ) -> Tensor:
     """K operations one after another, chosen for every image; centres are fractions of a side."""
-    done_BK, value_BK = space.decide(op_index_BK, apply_BK, magnitude_BK, sign_BK)
-    h, w = images_BCHW.shape[-2:]
-    center = torch.stack([center_BK2[..., 0] * w, center_BK2[..., 1] * h], dim=-1)
+    # Torch looks a few hundred numbers up with all of its threads, which then spin for a while and
+    # keep those that do the operations from the cores.
+    with few_threads(images_BCHW.device, op_index_BK.numel()):
+        done_BK, value_BK = space.decide(op_index_BK, apply_BK, magnitude_BK, sign_BK)
+        h, w = images_BCHW.shape[-2:]
+        center = torch.stack([center_BK2[..., 0] * w, center_BK2[..., 1] * h], dim=-1)
     normal = None if normalise is None else (normalise.mean, normalise.std)
     return ops.run(space.ops, images_BCHW, done_BK, value_BK, center.to(torch.float64), normal)
 
@@ -152,21 +155,22 @@ class PolicyTables:
         """What `apply_steps` needs, drawn for so many images."""
         k = self.op_index_NK.shape[1]
         device = self.op_index_NK.device
-        numbers = ranks.uniform(images, 1 + 5 * k, device, generator, torch.float64)
-        position_B1, numbers_BK5 = numbers.split([1, 5 * k], dim=1)
-        numbers_BK5 = numbers_BK5.view(images, k, 5)
-        position_B = position_B1.squeeze(1).contiguous()
-        chosen_B, fires_BK, row_BK3 = draw_batch(
-            position_B, numbers_BK5, self.cumulative_N, self.rows_NK3
-        )
-        between, direction, *center = numbers_BK5[..., 1:].unbind(-1)
-        return (
-            self.op_index_NK[chosen_B],
-            fires_BK,
-            torch.lerp(row_BK3[..., 1], row_BK3[..., 2], between),
-            torch.where(direction < 0.5, -1.0, 1.0),
-            torch.stack(center, dim=-1),
-        )
+        with few_threads(device, images):  # as in `apply_steps`
+            numbers = ranks.uniform(images, 1 + 5 * k, device, generator, torch.float64)
+            position_B1, numbers_BK5 = numbers.split([1, 5 * k], dim=1)
+            numbers_BK5 = numbers_BK5.view(images, k, 5)
+            position_B = position_B1.squeeze(1).contiguous()
+            chosen_B, fires_BK, row_BK3 = draw_batch(
+                position_B, numbers_BK5, self.cumulative_N, self.rows_NK3
+            )
+            between, direction, *center = numbers_BK5[..., 1:].unbind(-1)
+            return (
+                self.op_index_NK[chosen_B],
+                fires_BK,
+                torch.lerp(row_BK3[..., 1], row_BK3[..., 2], between),
+                torch.where(direction < 0.5, -1.0, 1.0),
+                torch.stack(center, dim=-1),
+            )
 
     def augment_with_moves(
         self,
