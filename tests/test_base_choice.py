@@ -13,7 +13,12 @@ import dada
 from dada.api.verifying import _job_of as job_of
 from dada.config import LOOKAHEAD, NAMED_BASES, Base
 from dada.ops import PAPER
-from dada.policy_search.lookahead.base_choice import BASES, BaseQuestion, clear_base
+from dada.policy_search.lookahead.base_choice import (
+    BASES,
+    BASES_OF_PLACES,
+    BaseQuestion,
+    clear_base,
+)
 from dada.policy_search.lookahead.scoring import ArmLosses
 from dada.report.base import base_sentence, chosen_base
 from dada.report.repeat import compare_commands, search_command
@@ -174,6 +179,15 @@ def test_chance_is_taken_for_a_gain_as_seldom_as_it_says():
     same = dict.fromkeys(BASES, 0.0)
     seen = [clear_base(table(same, 2, 0.1, seed), OPERATIONS) for seed in range(400)]
     assert sum(name != "none" for name in seen) <= 20
+
+
+def test_masks_and_boxes_are_mirrored_unless_something_else_is_clearly_better():
+    gains = dict.fromkeys(BASES_OF_PLACES, 0.0)
+    assert clear_base(table(gains | {"none": 0.1}, 2, 0.1), OPERATIONS) == "flip"
+    assert clear_base(table(gains | {"none": 1.0}, 2, 0.1), OPERATIONS) == "none"
+    question = BaseQuestion.of(Costs(), 99.0, small=True, all_bases=BASES_OF_PLACES)
+    assert question.bases == ("flip", "none")
+    assert set(BASES_OF_PLACES) == set(BASES)
 
 
 class Costs:

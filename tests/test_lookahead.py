@@ -304,6 +304,16 @@ def test_of_few_shapes_there_is_always_a_milder_one():
     assert not any(settings.few_shapes for settings in LOOKAHEAD_FINE_TUNING.values())
 
 
+def test_a_sharper_shape_has_more_of_the_best_operations():
+    score = {op.name: 1.0 if op.name == "Rotate" else -1.0 for op in a_search().space.ops}
+    plain, sharp = Shape(0.5, single=True), Shape(0.5, single=True, sharpness=3.0)
+    made = policies_of(a_search(), score, (plain, sharp))
+    share = [made[shape].op_probabilities()["Rotate"] for shape in (plain, sharp)]
+    odds = [math.exp(2 * times) / (math.exp(2 * times) + 14) for times in (1, 3)]
+    assert share == pytest.approx([each / 2 for each in odds])
+    assert plain.name != sharp.name
+
+
 def test_excluded_operations_stay_out_of_other_spaces():
     space = SearchSpace.named("paper", exclude=["Rotate"])
     n = space.num_subpolicies

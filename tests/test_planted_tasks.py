@@ -87,6 +87,29 @@ def test_darkness_is_found_among_few_operations(task: str) -> None:
     assert next(iter(scores_of(found))) == "Brightness", scores_of(found)
 
 
+def told_by_side(count: int, seed: int) -> Scenes:
+    """Of the two kinds of squares one is dark on the left, the other on the right."""
+    made = Masks(count, seed, by_colour=True, side=24, most=2)
+    for pixels, boxes, kinds, _ in made.scenes:
+        for (x0, y0, x1, y1), number in zip(boxes, kinds, strict=True):
+            middle = (x0 + x1) // 2
+            pixels[y0:y1, x0:x1] = 220
+            pixels[y0:y1, slice(x0, middle) if number else slice(middle, x1)] = 110
+    return made
+
+
+def test_scenes_are_mirrored_unless_that_makes_others_of_them() -> None:
+    asked = replace(QUICK, base_share=1.0, training=replace(QUICK.training, steps=160))
+    how = {"device": "cpu", "lookahead": asked}
+    how["exclude"] = tuple(op.name for op in PAPER if op.name not in ("Brightness", "Sharpness"))
+    halves = [told_by_side(48, seed) for seed in (0, 1)]
+    facts = dada.search(*halves, **how).policy.provenance["base"]
+    assert facts["chosen"] == "none", facts
+    upright = [Masks(24, seed, side=24, most=2) for seed in (0, 1)]
+    facts = dada.search(*upright, **how).policy.provenance["base"]
+    assert facts["chosen"] != "none" and list(facts["loss"])[:2] == ["flip", "none"], facts
+
+
 MOST_SECONDS = 120.0  # measured: 36 to 50
 SLOW: dict[str, tuple[Callable[..., Halves], set[str], set[str]]] = {
     # scenes, what should be among the best three, what should be among the worst half

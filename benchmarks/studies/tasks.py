@@ -1,41 +1,38 @@
 """Segmentation and detection: is a policy that was searched for better, on images never seen?
 
-    python benchmarks/studies/tasks.py judge nuclei/ --task segmentation --image-size 128 --out FILE
-    python benchmarks/studies/tasks.py judge bccd/ --task detection --image-size 144,192 --out FILE
-    python benchmarks/studies/tasks.py table5 --classes caltech101/ --boxes bccd/ --out FILE
+    python benchmarks/studies/tasks.py nuclei/ --task segmentation --image-size 128 --out FILE
+    python benchmarks/studies/tasks.py bccd/ --task detection --image-size 144,192 --out FILE
 
 Arms and counts are fixed here, before any number was seen.
 
 judge   `dada`: `--searches` (3) searches of the training images with default settings, without
-        verification, and `--trainings` (3) trainings of each policy on all of them. `none`,
-        `uniform`, `trivialaugment` and `randaugment:1,0.5`: nine trainings each. Everyone is scored
-        on the test images; where the data has none, on the two fifths that seed 0 splits off.
-        Searches are the unit: the mean of a search's trainings. Differences come with Welch's 95%
-        interval. "chosen free" is the free policy that two trainings each on half of the training
-        images, scored on the other half, prefer. The score is the task's own: mean IoU, AP50.
-table5  The paper's: a classifier is trained without a policy and with one that was searched for on
-        its data, crop and flip in both, then a detector on each as backbone; box AP of both,
-        `--seeds` (5) of each, with the interval of the paired differences.
+        verification, and `--trainings` (3) trainings on all of them under each policy, with what
+        its search chose to do to every image, as `dada train` does. `none`, `uniform`,
+        `trivialaugment` and `randaugment:1,0.5`, nine trainings each: as they are, and once more
+        with every image mirrored at random, so that a mirror is not credited to a search.
+        `base alone`: no policy, but what each search chose for every image, three trainings each:
+        what is left is the policy's own. All are scored on the test images; where the data has
+        none, on the two fifths that seed 0 splits off. Searches are the unit: the mean of a
+        search's trainings. Differences come with Welch's 95% interval. "chosen free" is that of the
+        eight free arms that two trainings each on half of the training images, scored on the other
+        half, prefer. The score is the task's own: mean IoU, AP50.
+What is in the file is not run again, so a study may be stopped. `--at-once` trainings of a process
+share a card; results do not depend on it.
 
-What is in the file is not run again, so a study may be stopped. `--at-once` trainings share a card:
-of `judge` in one process, of `table5` in processes of their own; results do not depend on it.
-
-To share a judge between N processes, give each `--part K/N` and a file of its own, first with
-`--only searches`, then with `--only trainings` and the files of the searches to `--join`; the whole
-command with all files to `--join` runs what is missing, and concludes.
+To share a judge between N processes, give each `--part K/N` and a file of its own, and say which
+half of the work with `--only`: `dada`, where K counts searches, or `free`. The whole command with
+all files to `--join` runs what is missing, and concludes; with `--only table` it concludes from
+what is there.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import multiprocessing
 import statistics
 import sys
 import time
-from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -43,23 +40,24 @@ import torch
 
 import dada
 from dada import Policy, models, tasks
-from dada.config import NAMED_BASES, TrainConfig
+from dada.config import NAMED_BASES, Base, TrainConfig
 from dada.data import Part, Split, load, split_off_validation
 from dada.data.parts import TensorPart
 from dada.engine import resolve_device
 from dada.policy.moving import NO_BOX
+from dada.report.base import chosen_base
 from dada.training.loop import Job
 from dada.training.many import train_many
-from dada.trials.statistics import interval
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
 
 from measure import machine, print_table, welch
 
 FREE = ("none", "uniform", "trivialaugment", "randaugment:1,0.5")
+MIRRORED = ", mirrored"
+ALONE = "base alone"
 CHOOSING = 2  # trainings of each free policy on half of the images
 TEST_SHARE = 0.4
-BASE = NAMED_BASES["photo"]  # of classifiers: crop and flip, as the paper's stock networks have it
 
 
 def joined(one: TensorPart, other: TensorPart) -> TensorPart:
@@ -102,6 +100,7 @@ class Study:
 
     found: dict[str, Any]
     out: Path | None
+    machine: dict[str, Any] = field(default_factory=machine)
 
     @classmethod
     def begin(cls, args: argparse.Namespace) -> Study:
@@ -113,14 +112,37 @@ class Study:
             found.setdefault("searches", {}).update(held["searches"])
             for name, scores in held["score"].items():
                 found.setdefault("score", {}).setdefault(name, {}).update(scores)
-        about = ("out", "join", "part", "only", "data")
+        about = ("out", "join", "part", "only", "data", "classes", "detectors", "runs")
         settings = {name: value for name, value in vars(args).items() if name not in about}
         found["settings"] = {name: str(value) for name, value in settings.items()}
         return cls(found, args.out)
 
     def save(self) -> None:
         if self.out is not None:
-            self.out.write_text(json.dumps(self.found | {"machine": machine()}, indent=1) + "\n")
+            text = json.dumps(self.found | {"machine": self.machine}, indent=1) + "\n"
+            written = self.out.with_suffix(".part")  # a study may be stopped at any moment
+            written.write_text(text)
+            written.replace(self.out)
+
+
+@dataclass(frozen=True)
+class Arm:
+    """A training of the judge."""
+
+    name: str
+    policy: Policy
+    base: Base
+    seed: int
+
+
+def free_arms(seeds: range) -> list[Arm]:
+    """All arms of a seed before those of the next, so that what is stopped early is balanced."""
+    return [
+        Arm(name + mirrored, Policy.load(name), base, seed)
+        for seed in seeds
+        for mirrored, base in (("", Base()), (MIRRORED, NAMED_BASES["flip"]))
+        for name in FREE
+    ]
 
 
 class Judge:
@@ -159,160 +181,98 @@ class Judge:
             self.study.save()
         return Policy.from_json(held["policy"])
 
-    def train(self, wanted: list[tuple[str, Policy, int]], split: Split, judge: Part) -> None:
-        """(name, policy, seed) -> all scores, those that are not known yet; some at once."""
+    def train(self, wanted: list[Arm], split: Split, judge: Part) -> None:
+        """All scores of those arms and seeds that are not known yet; some at once."""
         shape = split.num_classes, split.channels, split.image_size
-        jobs: dict[int, tuple[str, int]] = {}
-
-        def begin() -> Iterator[Job]:
-            for name, policy, seed in wanted:
-                if str(seed) in self.found["score"].setdefault(name, {}):
-                    continue
-                job = Job(
-                    split=split,
-                    model=models.build(self.model, *shape, seed=seed),
-                    policy=policy,
-                    config=self.config,
-                    seed=seed,
-                    device=self.device,
-                    judge=judge,
-                )
-                jobs[id(job)] = name, seed
-                yield job
-
-        for job, result in train_many(list(begin()), self.args.at_once):
-            name, seed = jobs[id(job)]
+        jobs: dict[int, Arm] = {}
+        waiting: list[Job] = []
+        for arm in wanted:
+            if str(arm.seed) in self.found["score"].setdefault(arm.name, {}):
+                continue
+            job = Job(
+                split=split,
+                model=models.build(self.model, *shape, seed=arm.seed),
+                policy=arm.policy,
+                config=replace(self.config, base=arm.base),
+                seed=arm.seed,
+                device=self.device,
+                judge=judge,
+            )
+            jobs[id(job)] = arm
+            waiting.append(job)
+        for job, result in train_many(waiting, self.args.at_once):
+            arm = jobs[id(job)]
             kept = self.task.kept(result.scores) | {"seconds": round(result.seconds, 2)}
-            self.found["score"][name][str(seed)] = kept
-            print(f"{name}, seed {seed}: {100 * kept[self.task.decides]:.2f}", flush=True)
+            self.found["score"][arm.name][str(arm.seed)] = kept
+            print(f"{arm.name}, seed {arm.seed}: {100 * kept[self.task.decides]:.2f}", flush=True)
             self.study.save()
 
     def percent(self, name: str) -> list[float]:
-        return [100 * each[self.task.decides] for each in self.found["score"][name].values()]
+        held = self.found["score"].get(name, {})
+        return [100 * each[self.task.decides] for each in held.values()]
 
     def run(self) -> None:
-        count, (part, parts) = self.args.searches * self.args.trainings, self.args.part
-        if self.args.only == "searches":
-            for seed in range(part, self.args.searches, parts):
-                self.search(seed)
-            return
-        wanted = [
-            (f"dada search {search}", self.search(search), 1000 * search + training)
-            for search in range(self.args.searches)
-            for training in range(self.args.trainings)
-        ]
-        free = {name: Policy.load(name) for name in FREE}
-        wanted += [(name, policy, seed) for name, policy in free.items() for seed in range(count)]
-        self.train(wanted[part::parts], self.whole, self.test)
-        halves = split_off_validation(self.whole, 0.5, 0)
-        assert halves.val is not None
-        choosing = [
-            (f"choosing {name}", policy, seed)
-            for name, policy in free.items()
-            for seed in range(CHOOSING)
-        ]
-        self.train(choosing[part::parts], halves, halves.val)
+        part, parts = self.args.part
+        if self.args.only in (None, "dada"):
+            for search in range(part, self.args.searches, parts):
+                self.train(self.arms_of(search), self.whole, self.test)
+        if self.args.only in (None, "free"):
+            halves = split_off_validation(self.whole, 0.5, 0)
+            assert halves.val is not None
+            choosing = [
+                replace(arm, name=f"choosing {arm.name}") for arm in free_arms(range(CHOOSING))
+            ]
+            self.train(choosing[part::parts], halves, halves.val)
+            free = free_arms(range(self.args.searches * self.args.trainings))
+            self.train(free[part::parts], self.whole, self.test)
         if parts == 1:
             self.conclude()
 
+    def arms_of(self, search: int) -> list[Arm]:
+        policy = self.search(search)
+        base = NAMED_BASES[chosen_base(policy) or "none"]
+        seeds = [1000 * search + training for training in range(self.args.trainings)]
+        both = ("dada", policy), (ALONE, Policy.load("none"))
+        return [
+            Arm(f"{name} search {search}", own, base, seed) for seed in seeds for name, own in both
+        ]
+
+    def by_search(self, name: str) -> list[float]:
+        each = [self.percent(f"{name} search {search}") for search in range(self.args.searches)]
+        return [statistics.mean(scores) for scores in each if scores]
+
     def conclude(self) -> None:
-        names = [f"dada search {search}" for search in range(self.args.searches)]
-        searches = [statistics.mean(self.percent(name)) for name in names]
-        chosen = max(FREE, key=lambda name: statistics.mean(self.percent(f"choosing {name}")))
-        rows = [_row("dada", searches)]
-        for name in FREE:
-            own = self.percent(name)
+        """From what is there: a study that was stopped early has fewer trainings of some."""
+        searches = self.by_search("dada")
+        names = list(dict.fromkeys(arm.name for arm in free_arms(range(1))))
+        tried = {name: self.percent(f"choosing {name}") for name in names}
+        known = [name for name in names if tried[name] and self.percent(name)]
+        chosen = max(known, key=lambda name: statistics.mean(tried[name]), default=None)
+        rows = [_row("dada", searches)] if searches else []
+        for name in (*names, ALONE):
+            own = self.by_search(name) if name == ALONE else self.percent(name)
+            if not own:
+                continue
             row = _row(name, own) | {"chosen": name == chosen}
             if len(searches) > 1 and len(own) > 1:
                 ends = welch(searches, own)
                 row |= dict(zip(("dada_minus", "from", "to"), ends, strict=True))
             rows.append(row)
+        bases = {
+            search: chosen_base(Policy.from_json(held["policy"]))
+            for search, held in self.found["searches"].items()
+        }
         self.found |= {"table": rows, "metric": self.task.decides, "chosen_free": chosen}
+        self.found["bases"] = bases
         self.study.save()
         columns = ["policy", "score", "lowest", "highest", "n", "dada_minus", "from", "to"]
         print_table(rows, columns)
-        print(f"the free policy chosen on validation images: {chosen}")
+        print(f"the free policy chosen on validation images: {chosen}; bases chosen: {bases}")
 
 
 def _row(name: str, scores: list[float]) -> dict[str, Any]:
     ends = {"lowest": min(scores), "highest": max(scores), "n": len(scores)}
     return {"policy": name, "score": statistics.mean(scores), **ends}
-
-
-def table5(args: argparse.Namespace, study: Study) -> None:
-    """Two commands for each arm and seed: a classifier, and a detector on it."""
-    found = study.found
-    held = found.setdefault("ap", {})
-    if "policy" not in found:
-        result = dada.search(
-            args.classes,
-            model=args.backbone,
-            image_size=args.class_size,
-            base="none",  # as the trainings have it
-            verify=False,
-            device=args.device,
-        )
-        found["policy"] = json.dumps(json.loads(result.policy.to_json()))
-        study.save()
-    arms = {"none": Policy.load("none"), "found": Policy.from_json(found["policy"])}
-    wanted = [
-        (name, policy, seed)
-        for seed in range(args.seeds)
-        for name, policy in arms.items()
-        if str(seed) not in held.setdefault(f"{args.detector} {name}", {})
-    ]
-    # A detector's steps wait for the host: processes of their own fill the card.
-    spawn = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(args.at_once, mp_context=spawn) as pool:
-        made = {pool.submit(_detector, args, *each): each for each in wanted}
-        for ended in as_completed(made):
-            name, _, seed = made[ended]
-            key = f"{args.detector} {name}"
-            held[key][str(seed)] = ended.result()
-            print(f"{key}, seed {seed}: AP {100 * ended.result()['ap']:.2f}", flush=True)
-            study.save()
-    both = [
-        [100 * held[f"{args.detector} {name}"][str(seed)]["ap"] for seed in range(args.seeds)]
-        for name in arms
-    ]
-    difference = [b - a for a, b in zip(*both, strict=True)]
-    row = {"detector": args.detector, "none": statistics.mean(both[0])}
-    row |= {"found": statistics.mean(both[1]), "difference": statistics.mean(difference)}
-    row |= {"interval": interval(difference), "seeds": len(difference)}
-    found.setdefault("table", {})[args.detector] = row
-    study.save()
-    print(row)
-
-
-def _detector(args: argparse.Namespace, name: str, policy: Policy, seed: int) -> dict[str, Any]:
-    """The scores of a detector on a backbone that was trained under the policy before."""
-    begun = time.perf_counter()
-    shared = {"seed": seed, "device": args.device}
-    folder = args.runs / f"{name}-{seed}"
-    classifier = dada.train(
-        args.classes,
-        policy,
-        args.backbone,
-        out=folder,
-        resume=True,
-        epochs=args.class_epochs,
-        image_size=args.class_size,
-        base=BASE,
-        **shared,
-    )
-    trained = dada.train(
-        args.boxes,
-        "none",
-        args.detector,
-        backbone=folder,
-        task="detection",
-        epochs=args.epochs,
-        image_size=args.image_size,
-        **shared,
-    )
-    seconds = round(time.perf_counter() - begun, 1)
-    more = {"accuracy": classifier.scores.accuracy, "seconds": seconds}
-    return asdict(trained.scores) | more
 
 
 def size_of(text: str) -> int | tuple[int, int]:
@@ -327,41 +287,22 @@ def part_of(text: str) -> tuple[int, int]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    commands = parser.add_subparsers(dest="command", required=True)
-    one = commands.add_parser("judge")
-    one.add_argument("data")
-    one.add_argument("--task")
-    one.add_argument("--model")
-    one.add_argument("--image-size", type=size_of)
-    one.add_argument("--epochs", type=int, default=60)
-    one.add_argument("--searches", type=int, default=3)
-    one.add_argument("--trainings", type=int, default=3)
-    one.add_argument("--lookahead", type=float, help="seconds; default: as the search has it")
-    one.add_argument("--only", choices=("searches", "trainings"), help="of the work")
-    one.add_argument("--part", type=part_of, default=(0, 1), help="K/N: this process's share")
-    one.add_argument("--join", type=Path, nargs="*", default=[], help="files of other processes")
-    two = commands.add_parser("table5")
-    one.add_argument("--at-once", type=int, default=3, help="trainings that share a card")
-    two.add_argument("--classes", required=True, help="data to train the backbone on")
-    two.add_argument("--boxes", required=True, help="data to detect on")
-    two.add_argument("--backbone", default="torchvision:resnet50")
-    two.add_argument("--detector", default="fasterrcnn", help="or retinanet, maskrcnn")
-    two.add_argument("--seeds", type=int, default=5)
-    two.add_argument("--class-size", type=size_of, default=96)
-    two.add_argument("--class-epochs", type=int, default=60)
-    two.add_argument("--image-size", type=size_of)
-    two.add_argument("--epochs", type=int, default=20)
-    two.add_argument("--runs", type=Path, default=Path("runs/table5"), help="of the classifiers")
-    two.add_argument("--at-once", type=int, default=1, help="processes that share a card")
-    for each in (one, two):
-        each.add_argument("--device", default="auto")
-        each.add_argument("--out", type=Path)
+    parser.add_argument("data")
+    parser.add_argument("--task")
+    parser.add_argument("--model")
+    parser.add_argument("--image-size", type=size_of)
+    parser.add_argument("--epochs", type=int, default=60)
+    parser.add_argument("--searches", type=int, default=3)
+    parser.add_argument("--trainings", type=int, default=3)
+    parser.add_argument("--lookahead", type=float, help="seconds; default: as the search has it")
+    parser.add_argument("--only", choices=("dada", "free", "table"), help="of the work")
+    parser.add_argument("--part", type=part_of, default=(0, 1), help="K/N: this process's share")
+    parser.add_argument("--join", type=Path, nargs="*", default=[], help="files of other processes")
+    parser.add_argument("--at-once", type=int, default=3, help="trainings that share a card")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--out", type=Path)
     args = parser.parse_args()
-    study = Study.begin(args)
-    if args.command == "judge":
-        Judge(args, study).run()
-    else:
-        table5(args, study)
+    Judge(args, Study.begin(args)).run()
 
 
 if __name__ == "__main__":

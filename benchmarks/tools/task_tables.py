@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +11,7 @@ from measure import RESULTS, markdown, result_of
 NOT_RUN = "not run: no machine time"
 JUDGED = {"tasks-nuclei": "nuclei, mean IoU", "tasks-bccd": "blood cells, AP50"}
 FREE = ("none", "uniform", "trivialaugment", "randaugment:1,0.5")
+MIRRORED, ALONE = ", mirrored", "base alone"
 DETECTORS = {"fasterrcnn": "Faster R-CNN", "retinanet": "RetinaNet", "maskrcnn": "Mask R-CNN"}
 
 
@@ -18,20 +20,36 @@ def _held(file: str) -> dict[str, Any]:
 
 
 def judge_table() -> str:
+    """A row for each arm, a column for each data set."""
+    columns = [_judged(file) for file in JUDGED]
+    names = ("dada", *FREE, *(name + MIRRORED for name in FREE), ALONE)
+    rows = [(name, *(column.get(name, NOT_RUN) for column in columns)) for name in names]
+    return markdown(("policy", *JUDGED.values()), rows)
+
+
+def _judged(file: str) -> dict[str, str]:
+    cells = {}
+    for row in _held(file).get("table", []):
+        cell = f"{row['score']:.2f}"
+        if row["policy"] == "dada":
+            cell += f" ({row['n']} searches)"
+        if "from" in row:
+            cell += f": {row['dada_minus']:+.2f} ({row['from']:+.2f} to {row['to']:+.2f})"
+        cells[row["policy"]] = cell + (", chosen" if row.get("chosen") else "")
+    return cells
+
+
+def searches_table() -> str:
+    """What the searches chose to do to every image, and which shape of policy."""
     rows = []
     for file, title in JUDGED.items():
-        by_policy = {row["policy"]: row for row in _held(file).get("table", [])}
-        if not by_policy:
-            rows.append((title, *[NOT_RUN] * (1 + len(FREE))))
-            continue
-        cells = [f"{by_policy['dada']['score']:.2f} ({by_policy['dada']['n']} searches)"]
-        for name in FREE:
-            row = by_policy[name]
-            gain = f"{row['dada_minus']:+.2f} ({row['from']:+.2f} to {row['to']:+.2f})"
-            chosen = ", chosen" if row["chosen"] else ""
-            cells.append(f"{row['score']:.2f}: {gain}{chosen}")
-        rows.append((title, *cells))
-    return markdown(("data, score", "searched for", *FREE), rows)
+        for search, held in _held(file).get("searches", {}).items():
+            facts = json.loads(held["policy"])["provenance"]
+            base = (facts.get("base") or {}).get("chosen", "not asked")
+            shape, signal = facts["lookahead"]["shape"], facts["signal"]["word"]
+            rows.append((title, search, base, shape, signal, f"{held['seconds']:.0f}"))
+    columns = ("data, score", "search", "base", "shape of the policy", "signal", "seconds")
+    return markdown(columns, rows or [(NOT_RUN, *[""] * 5)])
 
 
 def backbone_table() -> str:
@@ -60,6 +78,7 @@ def targets_table() -> str:
 
 DETECTION: dict[str, Callable[[], str]] = {
     "judge table": judge_table,
+    "searches table": searches_table,
     "targets table": targets_table,
 }
 BACKBONES: dict[str, Callable[[], str]] = {"backbone table": backbone_table}

@@ -164,7 +164,7 @@ class Preparation:
         """Whether nobody said what to do to every image: not the user, a recipe or the paper."""
         said = self.settings.get("base") is not None or self.base_changes or self.recipe is not None
         known = split.name.partition(":")[0] in BASES
-        return not said and not known and split.task == "classification"
+        return not said and not known
 
     def base_with(self, policies: Iterable[Policy], base: Base, split: Split) -> Base:
         """`base`, or what the search of one of the policies chose for these very data."""

@@ -49,7 +49,7 @@ def search_job(
     verify_settings(asked, config, verify, verify_budget)  # mistakes, before data is read
     asked, split, base = asked.load(config.base, val_data=val_data, seed=seed)
     # What is usual depends on whether the network is pretrained, which the data may decide.
-    ahead = lookahead_settings(asked, config, lookahead)
+    ahead = lookahead_settings(asked, split.task, config, lookahead)
     verification = verify_settings(asked, config, verify, verify_budget)
     config = replace(asked.usual(config, split), base=base)
     if asked.recipe is not None:

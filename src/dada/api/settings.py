@@ -15,6 +15,7 @@ from dada.comparison import METRICS
 from dada.config import (
     LOOKAHEAD,
     LOOKAHEAD_FINE_TUNING,
+    LOOKAHEAD_OF_PLACES,
     VERIFY,
     VERIFY_FINE_TUNING,
     LookaheadConfig,
@@ -96,12 +97,17 @@ def _changes_nothing(op: Op, shape: tuple[int, int, int], grey: bool) -> bool:
 
 
 def lookahead_settings(
-    asked: Preparation, config: SearchConfig, lookahead: float | LookaheadConfig | None
+    asked: Preparation,
+    task: str,
+    config: SearchConfig,
+    lookahead: float | LookaheadConfig | None,
 ) -> LookaheadConfig:
     """How to look ahead: what was asked for, or the preset's seconds, or the device's default."""
     if isinstance(lookahead, LookaheadConfig):
         return lookahead
-    settings = LOOKAHEAD if asked.weights is None else LOOKAHEAD_FINE_TUNING
+    settings = LOOKAHEAD_OF_PLACES if tasks.named(task).moves else LOOKAHEAD
+    if asked.weights is not None:
+        settings = LOOKAHEAD_FINE_TUNING
     usual = settings[asked.device.type]
     return usual if config.lookahead is None else replace(usual, seconds=config.lookahead)
 

@@ -11,6 +11,7 @@ from dada.config.checks import check_types, one_of, positive, real_number, seed_
 from dada.config.phases import (
     LOOKAHEAD,
     LOOKAHEAD_FINE_TUNING,
+    LOOKAHEAD_OF_PLACES,
     SHORT,
     VERIFY,
     VERIFY_FINE_TUNING,
@@ -29,6 +30,7 @@ __all__ = [
     "GUMBEL_BRANCHES",
     "LOOKAHEAD",
     "LOOKAHEAD_FINE_TUNING",
+    "LOOKAHEAD_OF_PLACES",
     "NAMED_BASES",
     "PRESETS",
     "SEARCH_FINE_TUNING",

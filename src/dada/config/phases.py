@@ -101,6 +101,13 @@ LOOKAHEAD = {
     ),
 }
 
+# For targets that are masks or boxes: what every image gets matters more than which operations do,
+# and whether to use any is asked as well (docs/detection.md).
+LOOKAHEAD_OF_PLACES = {
+    device: replace(settings, base_share=0.4, few_shapes=False, most_policy_runs=4)
+    for device, settings in LOOKAHEAD.items()
+}
+
 # As long as a fine-tuning is (FINE_TUNING), or a little less.
 SHORT_FINE_TUNING = ShortTraining(steps=200, least_epochs=10, largest_batch=64, steps_per_epoch=8)
 

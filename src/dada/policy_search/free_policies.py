@@ -28,11 +28,11 @@ def free_policies(space: SearchSpace) -> dict[str, Policy]:
     return free
 
 
-def usual_policy(space: SearchSpace, pretrained: bool) -> Policy:
-    """What to take where nothing is known of the data, by the studies so far: for fine-tuning
-    TrivialAugment, else `uniform`."""
+def usual_policy(space: SearchSpace, *, pretrained: bool, moves: bool) -> Policy:
+    """What to take where nothing is known of the data, by the studies so far: where targets move
+    with the pixels none, for fine-tuning TrivialAugment, else `uniform`."""
     free = free_policies(space)
-    name = "trivialaugment" if pretrained else "uniform"
+    name = "none" if moves else "trivialaugment" if pretrained else "uniform"
     return next(
         (policy for known, policy in free.items() if known.startswith(name)), free["uniform"]
     )

@@ -28,6 +28,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from dada import tasks
 from dada.config import Base
 from dada.policy import Policy
 from dada.policy_search.free_policies import usual_policy
@@ -79,10 +80,12 @@ def _look_ahead(job: SearchJob, measured: Measured, on_run: OnRun | None) -> tup
     losses = plan.runs.losses(plan.operations, plan.first, file=OPERATIONS, on_run=told_after(0))
     score = score_operations(losses, measured)
     found = {s.name: policy for s, policy in policies_of(measured, score, plan.shapes).items()}
+    moves = tasks.named(job.split.task).moves
+    usual = usual_policy(job.space, pretrained=job.pretrained, moves=moves)
     base, chosen_base = job.config.base, None
     if plan.base.count:
         chosen_base = plan.base.answer(
-            usual_policy(job.space, job.pretrained),
+            usual,
             losses,
             first=2 * job.lookahead.most_runs,  # seeds that no round has
             on_run=told_after(plan.first),
@@ -92,7 +95,7 @@ def _look_ahead(job: SearchJob, measured: Measured, on_run: OnRun | None) -> tup
     #    not come again.
     policy, chosen = found[plan.usual.name], {"shape": plan.usual.name}
     if plan.second:
-        named = found | plan.free
+        named = plan.free | found if plan.free_first else found | plan.free
         ends = _ends_of(plan, base, named, job, told_after(plan.first + plan.base.count))
         name, seen = choose_policy(named, ends)
         policy, chosen = named[name], {"shape": name, **seen}
@@ -100,7 +103,7 @@ def _look_ahead(job: SearchJob, measured: Measured, on_run: OnRun | None) -> tup
     signal = signal_of(losses, plan.runs.judged_on, policy, plan.own.start)
     provenance: dict[str, Any] = {**measured.policy.provenance, "signal": signal.facts()}
     if signal.word == "none":
-        policy = usual_policy(job.space, job.pretrained)
+        policy = usual
         provenance["name"] = f"{policy.provenance['name']}, as no signal was seen"
     if job.choose_base:
         provenance["base"] = None if chosen_base is None else chosen_base.facts()

@@ -4,7 +4,8 @@ A flip makes other letters of letters, and a small part of a scan may not show w
 only the data knows. So after the operations the same is asked of `BASES`: the end of a training is
 repeated under each, with the usual policy (of a pretrained network: heads on features). The
 operations have shown how much such ends differ by chance. Nothing is done to the images unless
-that is clearly better.
+that is clearly better. Masks and boxes are mirrored with their images, as trainers of detectors do
+by default: there, every image is mirrored unless something else is clearly better.
 
 Letters: R runs, A arms, P bases but the first.
 """
@@ -22,6 +23,7 @@ from dada.policy_search.lookahead.arms import ArmRuns
 from dada.policy_search.lookahead.scoring import ArmLosses
 
 BASES = ("none", "flip", "photo-mild", "photo")  # each does what the one before does, and more
+BASES_OF_PLACES = ("flip", "none", "photo-mild", "photo")  # where targets move with the pixels
 MOST_RUNS = 4
 CONFIDENCE = 0.99  # of the gain, one-sided
 FILE = "lookahead-base.json"  # in a run directory
@@ -57,13 +59,15 @@ class BaseQuestion:
     count: int = 0
 
     @classmethod
-    def of(cls, runs: ArmRuns, seconds: float, *, small: bool) -> BaseQuestion:
+    def of(
+        cls, runs: ArmRuns, seconds: float, *, small: bool, all_bases: tuple[str, ...] = BASES
+    ) -> BaseQuestion:
         """No more runs than these seconds have room for.
 
         `small` images that stand in for larger ones know what a mirrored one is, not how much of
         an image has to be seen. That is also what is left of the question where time is short.
         """
-        for bases in (BASES[:2],) if small else (BASES, BASES[:2]):
+        for bases in (all_bases[:2],) if small else (all_bases, all_bases[:2]):
             pairs = int(seconds / (2 * runs.run_seconds(len(bases))))
             if pairs:
                 return cls(runs=runs, bases=bases, count=min(2 * pairs, MOST_RUNS))

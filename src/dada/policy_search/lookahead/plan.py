@@ -11,12 +11,13 @@ from dada.policy import Policy
 from dada.policy.space import SearchSpace
 from dada.policy_search.free_policies import free_policies
 from dada.policy_search.job import SearchJob
-from dada.policy_search.lookahead.base_choice import BaseQuestion
+from dada.policy_search.lookahead.base_choice import BASES, BASES_OF_PLACES, BaseQuestion
 from dada.policy_search.lookahead.features import FeatureRuns
 from dada.policy_search.lookahead.runs import BranchedRuns
 from dada.policy_search.lookahead.shapes import (
     FINE_TUNING_SHAPES,
     SHAPES,
+    SHAPES_OF_PLACES,
     Shape,
     few_shapes_for,
     shapes_for,
@@ -41,9 +42,10 @@ class LookaheadPlan:
     # Between the rounds: whether to mirror and cut every image, if nobody said.
     base: BaseQuestion
     # The second round: whole policies.
-    shapes: tuple[Shape, ...]  # the first is left only for a clear gain
+    shapes: tuple[Shape, ...]
     usual: Shape  # the one to take without this round
     free: dict[str, Policy]  # those without a search that take part
+    free_first: bool  # before the shapes; what is first of all is left only for a clear gain
     whole: Runs
     second: int
     doublings: float  # of a training's length, until it is as long as the one the policy is for
@@ -84,7 +86,8 @@ def plan_for(job: SearchJob, measured: Measured) -> LookaheadPlan | None:
     base = BaseQuestion(runs=runs)
     if job.choose_base:
         share = settings.base_share * first * runs.run_seconds(len(operations))
-        base = BaseQuestion.of(runs, share, small="stand_in" in facts)
+        bases = BASES_OF_PLACES if tasks.named(job.split.task).moves else BASES
+        base = BaseQuestion.of(runs, share, small="stand_in" in facts, all_bases=bases)
     shapes, usual, free = _candidates(job, measured)
     whole = features or own
     doublings = 0.0 if features else _doublings(job, own)
@@ -102,6 +105,7 @@ def plan_for(job: SearchJob, measured: Measured) -> LookaheadPlan | None:
         shapes=shapes,
         usual=usual,
         free=free,
+        free_first=tasks.named(job.split.task).moves,
         whole=whole,
         second=second,
         doublings=doublings,
@@ -138,13 +142,15 @@ def _doublings(job: SearchJob, own: BranchedRuns) -> float:
 def _candidates(
     job: SearchJob, measured: Measured
 ) -> tuple[tuple[Shape, ...], Shape, dict[str, Policy]]:
-    """The shapes of the second round, the first of which is left only for a clear gain, the one to
-    take without that round, and the free policies that take part in it."""
+    """The shapes of the second round, the one to take without that round, and the free policies
+    that take part in it."""
+    wanted, names = SHAPES, set[str]()
     if job.lookahead.few_shapes:
         few = few_shapes_for(measured)
         return few, few[-1], {}
-    wanted, names = SHAPES, set[str]()
-    if job.pretrained:
+    if tasks.named(job.split.task).moves:
+        wanted, names = SHAPES_OF_PLACES, {"none"}
+    elif job.pretrained:
         wanted, names = FINE_TUNING_SHAPES, {"trivialaugment", "none"}
     # "trivialaugment without Color" is one of them, too.
     free = {

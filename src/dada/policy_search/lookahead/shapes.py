@@ -19,12 +19,13 @@ USUAL_SPACE = "paper"  # only a search in it may switch to another: others were 
 
 @dataclass(frozen=True)
 class Shape:
-    """How a policy is made of scores; a sub-policy's weight is exp(sum of its scores)."""
+    """How a policy is made of scores; a sub-policy's weight is exp(sharpness * their sum)."""
 
     probability: float  # with which operations fire
     magnitude: Magnitude | None = ANY  # of every operation; None: as the search found it
     single: bool = False  # one operation for an image; else as many as the space combines
     space: str | None = None  # whose magnitudes; None: those of the search
+    sharpness: float = 1.0  # the more, the more of the policy are the best operations
 
     @property
     def name(self) -> str:
@@ -34,7 +35,8 @@ class Shape:
             f"probability {self.probability:g}",
             "magnitudes as found" if self.magnitude is None else magnitude,
         ]
-        return ", ".join([*words, f"space {self.space}"] if self.space else words)
+        words += [f"space {self.space}"] if self.space else []
+        return ", ".join([*words, "the best alone"] if self.sharpness > 1 else words)
 
 
 # After half a training a narrow policy looks better than it is, and one that changes images a lot
@@ -59,6 +61,18 @@ FINE_TUNING_SHAPES: tuple[Shape, ...] = (
     Shape(0.25, single=True, space="wide"),
     Shape(0.5, MIDDLE, single=True, space="strength"),
     Shape(0.25),
+)
+# Where targets are masks or boxes most operations do harm, and some help: the best of them as they
+# were tried one by one, and others. No policy at all is left only for a clear gain
+# (docs/detection.md).
+SHARP = 3.0
+SHAPES_OF_PLACES: tuple[Shape, ...] = (
+    Shape(0.5, single=True, sharpness=SHARP),
+    Shape(1, single=True, sharpness=SHARP),
+    Shape(0.25, single=True),
+    Shape(0.5, single=True, space="wide"),
+    Shape(1, single=True, space="wide"),
+    USUAL,
 )
 
 
@@ -116,7 +130,7 @@ def _policy_of(measured: Measured, score: Mapping[str, float], shape: Shape) -> 
             [PolicyOp(name, shape.probability, shape.magnitude) for name in names]
             for names in space.subpolicies
         ]
-    odds = [math.exp(sum(score[step.op] for step in row)) for row in rows]
+    odds = [math.exp(shape.sharpness * sum(score[step.op] for step in row)) for row in rows]
     subpolicies = tuple(
         SubPolicy(one / math.fsum(odds), tuple(row)) for one, row in zip(odds, rows, strict=True)
     )
