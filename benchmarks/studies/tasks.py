@@ -3,7 +3,8 @@
     python benchmarks/studies/tasks.py nuclei/ --task segmentation --image-size 128 --out FILE
     python benchmarks/studies/tasks.py bccd/ --task detection --image-size 144,192 --out FILE
 
-Arms and counts are fixed here, before any number was seen.
+Arms and counts are fixed here, before any number of this study was seen. Trials on the same data
+were seen before (docs/detection.md).
 
 judge   `dada`: `--searches` (3) searches of the training images with default settings, without
         verification, and `--trainings` (3) trainings on all of them under each policy, with what
