@@ -3,19 +3,20 @@
     python benchmarks/studies/tasks.py nuclei/ --task segmentation --image-size 128 --out FILE
     python benchmarks/studies/tasks.py bccd/ --task detection --image-size 144,192 --out FILE
 
-Arms and counts are fixed here, before any number was seen.
+Arms and counts are fixed here, before any number of this study was seen. Trials on the same data
+were seen before (docs/detection.md).
 
-judge   `dada`: `--searches` (3) searches of the training images with default settings, without
-        verification, and `--trainings` (3) trainings on all of them under each policy, with what
-        its search chose to do to every image, as `dada train` does. `none`, `uniform`,
-        `trivialaugment` and `randaugment:1,0.5`, nine trainings each: as they are, and once more
-        with every image mirrored at random, so that a mirror is not credited to a search.
-        `base alone`: no policy, but what each search chose for every image, three trainings each:
-        what is left is the policy's own. All are scored on the test images; where the data has
-        none, on the two fifths that seed 0 splits off. Searches are the unit: the mean of a
-        search's trainings. Differences come with Welch's 95% interval. "chosen free" is that of the
-        eight free arms that two trainings each on half of the training images, scored on the other
-        half, prefer. The score is the task's own: mean IoU, AP50.
+`dada`: `--searches` (3) searches of the training images with default settings, without
+verification, and `--trainings` (3) trainings on all of them under each policy, with what its
+search chose to do to every image, as `dada train` does. `none`, `uniform`, `trivialaugment` and
+`randaugment:1,0.5`, nine trainings each: as they are, and once more with every image mirrored at
+random, so that a mirror is not credited to a search. `base alone`: no policy, but what each search
+chose for every image, three trainings each: what is left is the policy's own. All are scored on
+the test images; where the data has none, on the two fifths that seed 0 splits off. Searches are
+the unit: the mean of a search's trainings. Differences come with Welch's 95% interval. "chosen
+free" is that of the eight free arms that two trainings each on half of the training images, scored
+on the other half, prefer. The score is the task's own: mean IoU, AP50.
+
 What is in the file is not run again, so a study may be stopped. `--at-once` trainings of a process
 share a card; results do not depend on it.
 
