@@ -11,7 +11,7 @@ from scipy.stats import spearmanr
 
 from dada.trials.statistics import interval
 
-BEFORE, AFTER = "judge-cifar10", "judge-verified-cifar10"
+BEFORE, AFTER = "judge-cifar10", "judge-cifar10-faster"
 
 
 def searches_of(found: dict[str, Any]) -> dict[str, dict[str, Any]]:
