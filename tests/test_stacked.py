@@ -170,7 +170,7 @@ def ends_apart_and_stacked() -> list[dict[str, float]]:
 
 
 def few_jobs(device: str = "cpu", *, images: int = 16, side: int = 16, **config: Any) -> list[Any]:
-    """Trainings of one kind."""
+    """Trainings of one kind; the second has images of its own."""
     from dada import Policy
     from dada.config import TrainConfig
     from dada.data import Split, TensorPart
@@ -178,8 +178,12 @@ def few_jobs(device: str = "cpu", *, images: int = 16, side: int = 16, **config:
 
     generator = torch.Generator().manual_seed(0)
     pixels = torch.randint(256, (images, 3, side, side), generator=generator, dtype=torch.uint8)
-    part = TensorPart(pixels, torch.arange(images) % CLASSES)
-    split = Split(train=part, val=part, classes=("a", "b", "c"), name="random")
+    shared, own = (
+        Split(train=part, val=part, classes=("a", "b", "c"), name="random")
+        for part in (
+            TensorPart(mine, torch.arange(images) % CLASSES) for mine in (pixels, 255 - pixels // 2)
+        )
+    )
     asked = {"epochs": 2, "batch_size": 8, "lr": 0.1, "clip": 0.5, "label_smoothing": 0.1} | config
     return [
         many.Job(
@@ -190,36 +194,10 @@ def few_jobs(device: str = "cpu", *, images: int = 16, side: int = 16, **config:
             seed=seed,
             device=torch.device(device),
         )
-        for seed, name in enumerate(("none", "dada-cifar10", "randaugment"))
-    ]
-
-
-def trainings_apart_and_stacked() -> list[list[list[float]]]:
-    """In the same process: the losses of trainings of one kind, in training and at their end; the
-    last has images of its own."""
-    from dada.data import TensorPart
-    from dada.training import many, stacks
-
-    images_NCHW, labels_N = few_jobs()[0].split.train.batch(torch.arange(16))
-    own = TensorPart(255 - images_NCHW // 2, labels_N)
-    stacks.Stack.dtype = torch.float32
-    found = []
-    for size in (1, 3):
-        many.stack_size = lambda *asked, size=size: size
-        told: list[float] = []
-        *first, last = few_jobs()
-        last = replace(last, split=replace(last.split, train=own, val=own))
-        jobs = [
-            replace(job, on_epoch=lambda entry, epochs, told=told: told.append(entry["loss"]))
-            for job in (*first, last)
-        ]
-        ended = dict(
-            (job.seed, [result.scores.loss, *(entry["loss"] for entry in result.history)])
-            for job, result in many.train_many(jobs, 2)
+        for seed, (name, split) in enumerate(
+            (("none", shared), ("dada-cifar10", own), ("randaugment", shared))
         )
-        assert sorted(told) == sorted(loss for each in ended.values() for loss in each[1:])
-        found.append([ended[job.seed] for job in jobs])
-    return found
+    ]
 
 
 class StoppedError(Exception):
@@ -285,6 +263,7 @@ def stopped_and_continued() -> dict[str, dict[str, Any]]:
         shutil.copytree(folder / "again", folder / "alone")
         found["again"] = run("again", 2)
         found["alone"] = run("alone", 1)
+        found["apart"] = run("apart", 1)
     return found
 
 
@@ -316,25 +295,19 @@ def test_ends_of_a_training_are_the_same_in_a_stack() -> None:
         assert stacked[name] == pytest.approx(loss, rel=2e-6), name
 
 
-def test_trainings_are_the_same_in_a_stack() -> None:
-    apart, stacked = in_an_interpreter("trainings_apart_and_stacked")
-    assert len({round(losses[0], 5) for losses in apart}) == len(apart)
-    for one, other in zip(apart, stacked, strict=True):
-        assert other == pytest.approx(one, rel=5e-6)
-
-
 def test_a_stack_is_stopped_and_continued() -> None:
-    """As the same stack to the same bits, and each alone."""
+    """As the same stack to the same bits; and as each by itself, from the middle or the start."""
     found = in_an_interpreter("stopped_and_continued")
-    through, stopped, alone = found["through"], found["stopped"], found["alone"]
+    through, stopped = found["through"], found["stopped"]
     assert through["stacks"] == stopped["stacks"] == [[0, 1]] and not stopped["losses"]
     assert stopped["logs"] == {seed: log[:1] for seed, log in through["logs"].items()}
     assert len({str(losses) for losses in through["losses"].values()}) == 2
     assert found["again"] == through
-    assert alone["stacks"] == []
-    for seed, losses in through["losses"].items():
-        assert alone["losses"][seed] == pytest.approx(losses, rel=5e-6), seed
-        assert [number for number, _ in alone["logs"][seed]] == [1, 2]
+    for alone in (found["alone"], found["apart"]):
+        assert alone["stacks"] == []
+        for seed, losses in through["losses"].items():
+            assert alone["losses"][seed] == pytest.approx(losses, rel=5e-6), seed
+            assert [number for number, _ in alone["logs"][seed]] == [1, 2]
 
 
 def test_only_those_that_are_equally_far_join(
