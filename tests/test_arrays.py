@@ -88,9 +88,10 @@ def test_other_arrays_are_refused(array: np.ndarray, reason: str) -> None:
 @pytest.mark.skipif(
     torch.__version__.startswith("2.8."), reason="compiled, draws differ (docs/integrations.md)"
 )
-def test_the_transform_compiles_and_gives_the_same_bytes() -> None:
+@pytest.mark.parametrize("side", [16, 96])  # by kernels, and otherwise by planes
+def test_the_transform_compiles_and_gives_the_same_bytes(side: int) -> None:
     """The compiler takes what it can and leaves the rest: bytes and draws stay."""
-    batch = torch.from_numpy(noise(6, 3, 16, 16))
+    batch = torch.from_numpy(noise(6, 3, side, side))
     plain, inside = POLICY.transform(seed=0), POLICY.transform(seed=0)
 
     def step(images_BCHW: torch.Tensor) -> torch.Tensor:

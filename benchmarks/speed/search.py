@@ -41,13 +41,11 @@ def cases() -> dict[str, dict[str, Any]]:
     reduced = {"images": 4000, "side": 32}
     found = {
         "paper": reduced | PAPER,
-        "paper again": reduced | PAPER,  # libraries and compiled kernels are in the disk's cache
         "paper, eager": reduced | PAPER | {"graph": False, "epochs": 3},
         "paper, gumbel": reduced | PAPER | {"estimator": "gumbel"},
         "dada": reduced | STEPS_ONLY | {"model": "wrn40_2", "epochs": 20},
         "dada, eager": reduced | STEPS_ONLY | {"model": "wrn40_2", "epochs": 3, "graph": False},
         WHOLE: reduced | {"preset": "dada", "model": "wrn40_2"},
-        f"{WHOLE}, again": reduced | {"preset": "dada", "model": "wrn40_2"},
         f"{WHOLE}, on streams": reduced | {"preset": "dada", "model": "wrn40_2", "stacks": False},
         "full": {"images": 50000, "side": 32} | PAPER | {"batch_size": 512},
     }

@@ -144,6 +144,17 @@ def search_table() -> str:
     )
 
 
+def phases_table() -> str:
+    """The seconds of the whole default by phase."""
+    rows = []
+    for name, row in result_of("search")["cases"].items():
+        if len(row.get("ended", {})) == 3:
+            ends = row["ended"].values()
+            spent = (end - begun for begun, end in zip((0.0, *ends), ends, strict=False))
+            rows.append((name, *(f"{each:.1f}" for each in spent), f"{row['seconds']:.1f}"))
+    return markdown(("search", "measuring", "looking ahead", "verifying", "with report"), rows)
+
+
 def hypergradient_table() -> str:
     return markdown(
         ("way", "precision", "error of a cost", "by pixel", "ms"),
@@ -251,6 +262,7 @@ TABLES: dict[str, dict[str, Callable[[], str]]] = {
         "train table": train_table,
         "stacks table": stacks_table,
         "search table": search_table,
+        "phases table": phases_table,
         "growth table": growth_table,
         "whole growth table": whole_growth_table,
         "hypergradient table": hypergradient_table,

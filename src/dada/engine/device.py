@@ -143,10 +143,12 @@ def few_threads(device: torch.device, elements: int) -> Iterator[None]:
     Threads wait for each other by spinning. When another process uses the second core, a search
     with two threads is many times slower than with one.
     """
-    before = torch.get_num_threads()
     small = elements < SMALL_BATCH_ELEMENTS or (os.cpu_count() or 1) <= 2
-    if device.type == "cpu" and small:
-        torch.set_num_threads(1)
+    if device.type != "cpu" or not small or torch.compiler.is_compiling():
+        yield
+        return
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
     try:
         yield
     finally:

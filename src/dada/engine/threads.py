@@ -11,8 +11,9 @@ from typing import TypeVar
 import torch
 
 Task = TypeVar("Task")
-# An image of 224x224 takes the interpreter about a tenth of its time: more threads would wait.
-MOST_THREADS = 8
+# Each waits for the interpreter between its calls: eight were no faster than four, and with small
+# images slower than one (benchmarks/speed/ops.py --threads).
+MOST_THREADS = 4
 
 
 def share(

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dada.engine import share, wants_plain_kernels
+from dada.engine import few_threads, share, wants_plain_kernels
 from dada.ops import fused, planes
 from dada.ops.geometric import LARGEST_SIDE, SAFE_SIDE_INT32
 from dada.ops.spec import Op
@@ -100,7 +100,11 @@ def run(
         levels = fused.run(ops, levels, *steps, normal)
         normal = None
     elif levels.device.type == "cpu":
-        levels = _on_cpu(ops, levels, steps)
+        if torch.compiler.is_compiling():
+            # Threads, numpy and Pillow: the compiler would try to make them its own.
+            levels = torch.compiler.disable(_on_cpu)(ops, levels, steps)
+        else:
+            levels = _on_cpu(ops, levels, steps)
     else:
         for step in zip(*(each.unbind(1) for each in steps), strict=True):
             levels = _all_rows(ops, levels, *step)
@@ -133,7 +137,8 @@ def _on_cpu(
     done_BCHW = _room_for(images_BCHW)
     large = images_BCHW[:1].numel() > SMALL_ON_CPU
     if not large or not steps[0].shape[1]:
-        np.copyto(done_BCHW.numpy(), images_BCHW.numpy())  # torch's threads would spin afterwards
+        with few_threads(images_BCHW.device, 0):  # torch's others would spin afterwards
+            done_BCHW.copy_(images_BCHW)
     for step in zip(*(each.unbind(1) for each in steps), strict=True):
         if large:
             _wanted_large(ops, images_BCHW, *step, into=done_BCHW)
