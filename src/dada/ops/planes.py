@@ -251,8 +251,12 @@ def _color(images_NCHW: Images, values: Values, centers: Centers) -> Images:
 
 
 def _sharpness(images_NCHW: Images, values: Values, centers: Centers) -> Images:
-    smooth_HWNC = smoothed(images_NCHW.transpose(2, 3, 0, 1))
-    return _blend(smooth_HWNC.transpose(2, 3, 0, 1), images_NCHW, values)
+    # One by one: 16-bit copies of several would leave the cache.
+    done_NCHW = np.empty_like(images_NCHW)
+    for n, value in enumerate(values):
+        smooth_HWC = smoothed(images_NCHW[n].transpose(1, 2, 0))
+        done_NCHW[n] = _blend(smooth_HWC.transpose(2, 0, 1), images_NCHW[n : n + 1], [value])[0]
+    return done_NCHW
 
 
 LINES: dict[Callable[..., torch.Tensor], Callable[[Images, Values, Centers], Images]] = {
