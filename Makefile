@@ -89,14 +89,16 @@ lint: $(READY)
 	@echo "== Types (up to a minute the first time)"
 	@$(call check,mypy,mypy)
 
-# The planted searches take long and need one core: they run beside the others.
+# Half of the time is these: they run beside the others, on a core of their own.
+BESIDE := $(foreach name,planted planted_tasks stacked docs base_choice tasks benchmarks integrations,tests/test_$(name).py)
+
 test: lint
 	@echo "== Tests (minutes; make test-all adds the slow ones)"
 ifeq ($(PYTEST_ARGS),)
 	@log=$$(mktemp); \
-	$(PY) -m pytest $(TIMEOUT) tests/test_planted.py > $$log 2>&1 & beside=$$!; \
-	$(PY) -m pytest $(TIMEOUT) --ignore=tests/test_planted.py; rest=$$?; \
-	wait $$beside; planted=$$?; cat $$log; rm -f $$log; exit $$((rest + planted))
+	$(PY) -m pytest $(TIMEOUT) $(BESIDE) > $$log 2>&1 & beside=$$!; \
+	$(PY) -m pytest $(TIMEOUT) $(BESIDE:%=--ignore=%); rest=$$?; \
+	wait $$beside; beside=$$?; cat $$log; rm -f $$log; exit $$((rest + beside))
 else
 	@$(PY) -m pytest $(TIMEOUT) $(PYTEST_ARGS)
 endif

@@ -558,8 +558,8 @@ def test_a_budget_that_allows_no_training_says_so(tmp_path):
 
 
 def test_the_default_preset_is_verified_on_a_card_and_the_papers_search_never(monkeypatch):
-    """As a card would have it: there the budget is 62 s."""
-    assert (VERIFY["cpu"].seconds, VERIFY["cuda"].seconds) == (0.0, 62.0)
+    """As a card would have it: there it has a budget."""
+    assert (VERIFY["cpu"].seconds, VERIFY["cuda"].seconds) == (0.0, 44.0)
     monkeypatch.setitem(VERIFY, "cpu", VerifyConfig(seconds=0.01))
     facts = verified_search(verify_budget=None).policy.provenance["verification"]
     assert facts["budget"] == 0.01
