@@ -24,8 +24,7 @@ def fidelity(found: dict[str, Any]) -> tuple[float, float]:
     seen = []
     for search in searches_of(found).values():
         runs = search["lookahead"].values()
-        # Of a longer name: an operation that a policy file writes otherwise.
-        names = [name for name in next(iter(runs)) if name in truth]
+        names = [name for name in next(iter(runs)) if name in truth]  # a run keeps an accuracy, too
         seen.append([-statistics.mean(run[name] for run in runs) for name in names])
     known = [truth[name] for name in names]
     with_truth = statistics.mean(spearmanr(each, known).statistic for each in seen)
