@@ -471,28 +471,43 @@ def made(name: str, count: int = 48) -> object:
 @pytest.mark.parametrize("name", ON_A_CARD)
 def test_a_recorded_step_of_a_task_is_the_step(name: str) -> None:
     """In exact products, and with one draw of a policy for every image."""
-    split = split_off_validation(load(made(name), task=task_of(name)), 0.5, 0)
-    task, seen = tasks.named(split.task), []
-    for graph in (True, False):
-        config = TrainConfig(
-            epochs=8, batch_size=8, optimizer="adamw", lr=1e-3, warmup_factor=1.0, precision="fp32"
-        )
-        network = dada.models.build(
-            ON_A_CARD[name][1], split.num_classes, split.channels, split.image_size, seed=0
-        )
-        assert task.records(network)
-        job = Job(
-            split=split,
-            model=network,
-            policy=dada.Policy.load("uniform"),
-            config=config,
-            seed=0,
-            device=torch.device("cuda"),
-            graph=graph,
-        )
-        seen.append([entry["loss"] for entry in run_job(job).history])
-    assert seen[0] == pytest.approx(seen[1], rel=0.02), seen
-    assert seen[0][:1] == pytest.approx(seen[1][:1], rel=1e-3)
+    data, model = made(name), ON_A_CARD[name][1]
+    recorded, eager = (losses(data, task_of(name), model, graph=graph) for graph in (True, False))
+    assert recorded == pytest.approx(eager, rel=0.02)
+    assert recorded[:1] == pytest.approx(eager[:1], rel=1e-3)
+
+
+def losses(
+    data: object, task: str, model: str, *, graph: bool, records: bool = True
+) -> list[float]:
+    """Of eight epochs of three steps."""
+    split = split_off_validation(load(data, task=task), 0.5, 0)
+    shape = split.num_classes, split.channels, split.image_size
+    network = dada.models.build(model, *shape, seed=0)
+    assert tasks.named(split.task).records(network) is records
+    config = TrainConfig(
+        epochs=8, batch_size=8, optimizer="adamw", lr=1e-3, warmup_factor=1.0, precision="fp32"
+    )
+    job = Job(
+        split=split,
+        model=network,
+        policy=dada.Policy.load("uniform"),
+        config=config,
+        seed=0,
+        device=torch.device("cuda"),
+        graph=graph,
+    )
+    return [entry["loss"] for entry in run_job(job).history]
+
+
+@pytest.mark.gpu
+def test_images_of_a_network_that_cannot_be_recorded_are_recorded() -> None:
+    """The second epoch has the first replay; torchvision's sums differ from run to run."""
+    data, model = Boxes(48, 0, side=64), "fasterrcnn:small"
+    recorded, eager = (
+        losses(data, "detection", model, graph=graph, records=False) for graph in (True, False)
+    )
+    assert recorded[:2] == pytest.approx(eager[:2], rel=1e-2)
 
 
 def task_of(name: str) -> str:

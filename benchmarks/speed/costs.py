@@ -29,8 +29,8 @@ from torch import Tensor
 from dada import Policy, models
 from dada.config import Base, TrainConfig
 from dada.data import Split, TensorPart
-from dada.engine import ALONE, Captured, kernels_for, resolve_device
-from dada.training.loop import train_step
+from dada.engine import ALONE, kernels_for, resolve_device
+from dada.training.loop import recorded_step
 from dada.training.state import TrainState
 from dada.trials.cost import FORWARDS_OF_A_STEP, SPEEDS, Speed, Work, forward_work
 
@@ -95,7 +95,7 @@ def step_of(case: Case, device: torch.device) -> tuple[TrainState, Callable[[], 
     config = TrainConfig(batch_size=case.batch, base=Base(flip=True))
     policy = Policy.load("trivialaugment")
     state = TrainState(network, split, policy, config, 0, device, ALONE)
-    step = Captured(lambda *given: train_step(state, *given), generators=[state.noise])
+    step = recorded_step(state)
     rate = torch.tensor(0.001, device=device)
     index_B = torch.arange(case.batch, device=device)
     return state, lambda: step(*part.batch(index_B), rate), work

@@ -26,7 +26,7 @@ from dada.engine import ALONE, Captured, resolve_device
 from dada.policy import Policy
 from dada.policy.augment import PolicyTables
 from dada.policy.space import SPACES
-from dada.training.loop import train_step
+from dada.training.loop import recorded_step
 from dada.training.state import TrainState
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
@@ -91,11 +91,7 @@ def steps(model: str, batch: int, device: torch.device) -> list[dict[str, Any]]:
         config = TrainConfig(batch_size=batch, optimizer="adamw", lr=1e-4)
         state = TrainState(network, split, Policy.load(name), config, 0, device, ALONE)
         rate = torch.tensor(1e-4, device=device)
-        step = Captured(
-            lambda *given, state=state: train_step(state, *given),
-            generators=[state.noise],
-            enabled=state.task.records(state.model),
-        )
+        step = recorded_step(state)
         given = split.train.batch(torch.arange(batch))
 
         def call(state: TrainState = state, given: Any = (step, *given, rate)) -> None:

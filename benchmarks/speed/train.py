@@ -34,8 +34,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from dada import Policy, models
 from dada.config import BASES, Base, TrainConfig
 from dada.data import Split, TensorPart
-from dada.engine import ALONE, Captured, kernels_for, resolve_device
-from dada.training.loop import Job, train_step
+from dada.engine import ALONE, kernels_for, resolve_device
+from dada.training.loop import Job, recorded_step
 from dada.training.many import train_many
 from dada.training.state import TrainState
 
@@ -104,11 +104,7 @@ class Loop:
         )
         policy = Policy.load(case.policy if augmented else "none")
         self.state = TrainState(network, self.split, policy, config, 0, device, ALONE)
-        self.step = Captured(
-            lambda *given: train_step(self.state, *given),
-            generators=[self.state.noise],
-            enabled=graph,
-        )
+        self.step = recorded_step(self.state, enabled=graph)
         self.rate = torch.tensor(0.01, device=device)
         order = torch.randperm(case.images, device=device)
         self.batches = order[: case.images // case.batch * case.batch].view(-1, case.batch)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import statistics
 import subprocess
 import time
@@ -62,12 +63,13 @@ def timed_in_turns(
 
 
 def machine() -> dict[str, Any]:
-    """Software and hardware, and the commit where there is a checkout."""
+    """Software and hardware, and the commit: of the checkout, or DADA_COMMIT where it is a copy."""
     found: dict[str, Any] = dict(versions())
     asked = ["git", "describe", "--always", "--dirty"]
     said = subprocess.run(asked, capture_output=True, text=True, cwd=Path(__file__).parent)
-    if said.returncode == 0:
-        found["commit"] = said.stdout.strip()
+    commit = os.environ.get("DADA_COMMIT") or said.stdout.strip()
+    if commit:
+        found["commit"] = commit
     for name in ("timm", "kornia", "albumentations", "triton"):
         try:
             found[name] = __import__(name).__version__

@@ -74,7 +74,20 @@ def apply_steps(
     # Torch looks a few hundred numbers up with all of its threads, which then spin for a while and
     # keep those that do the operations from the cores.
     with few_threads(images_BCHW.device, op_index_BK.numel()):
-        done_BK, value_BK = space.decide(op_index_BK, apply_BK, magnitude_BK, sign_BK)
+        decided = space.decide(op_index_BK, apply_BK, magnitude_BK, sign_BK)
+    return apply_decided(images_BCHW, space, *decided, center_BK2, normalise)
+
+
+def apply_decided(
+    images_BCHW: Tensor,
+    space: SearchSpace,
+    done_BK: Tensor,
+    value_BK: Tensor,
+    center_BK2: Tensor,
+    normalise: Normalise | None = None,
+) -> Tensor:
+    """`apply_steps`, of what `SearchSpace.decide` has decided."""
+    with few_threads(images_BCHW.device, done_BK.numel()):
         h, w = images_BCHW.shape[-2:]
         center = torch.stack([center_BK2[..., 0] * w, center_BK2[..., 1] * h], dim=-1)
     normal = None if normalise is None else (normalise.mean, normalise.std)
@@ -187,9 +200,9 @@ class PolicyTables:
             value_BK = done_BK.double()
             views_BCHW = images_BCHW if normalise is None else normalise(images_BCHW)
         else:
-            steps = self.draw(len(images_BCHW), generator, ranks)
-            done_BK, value_BK = space.decide(*steps[:4])
-            views_BCHW = apply_steps(images_BCHW, space, *steps, normalise)
+            *steps, center_BK2 = self.draw(len(images_BCHW), generator, ranks)
+            done_BK, value_BK = space.decide(*steps)
+            views_BCHW = apply_decided(images_BCHW, space, done_BK, value_BK, center_BK2, normalise)
         height, width = images_BCHW.shape[-2:]
         return views_BCHW, Moves(
             size=(height, width),

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -57,7 +58,9 @@ class Moves:
             unused_center_BK2 = torch.zeros(
                 *self.value_BK.shape, 2, dtype=torch.float64, device=maps_BHW.device
             )
-            chosen, index_BK = self._geometric()
+            chosen, index_O = movers_on(self.space.ops, maps_BHW.device)
+            # NO_OP is -1, which is the last row, too.
+            index_BK = index_O[self.op_index_BK]
             maps_B1HW = ops.run(chosen, maps_B1HW, index_BK, self.value_BK, unused_center_BK2)
         return maps_B1HW.squeeze(1)
 
@@ -65,10 +68,9 @@ class Moves:
         """The box around the four moved corners of each, clipped; dropped where little is left."""
         x0, y0, x1, y1, class_BM = boxes_BM5.to(torch.float64).unbind(-1)
         x_BM4, y_BM4 = torch.stack([x0, x1, x0, x1], -1), torch.stack([y0, y0, y1, y1], -1)
-        for matrix_B6 in self._matrices():
+        for forward_B23 in forward_matrix(self._matrices_BK6()).unbind(1):
             (a, b, c), (d, e, f) = (
-                row.unsqueeze(-1).unsqueeze(-1).unbind(1)
-                for row in forward_matrix(matrix_B6).unbind(1)
+                row.unsqueeze(-1).unsqueeze(-1).unbind(1) for row in forward_B23.unbind(1)
             )
             x_BM4, y_BM4 = a * x_BM4 + b * y_BM4 + c, d * x_BM4 + e * y_BM4 + f
         around = [x_BM4.amin(-1), y_BM4.amin(-1), x_BM4.amax(-1), y_BM4.amax(-1)]
@@ -95,17 +97,7 @@ class Moves:
         found_BM5 = torch.where(has_pixels_BM1, by_pixels_BM5, by_corners_BM5)
         return found_BM5, without_dropped(moved_BHW, found_BM5)
 
-    def _geometric(self) -> tuple[tuple[ops.Op, ...], Tensor]:
-        """The operations that move pixels, without the others, Cutout among them; which is done."""
-        index_BK = torch.full_like(self.op_index_BK, ops.NO_OP)
-        chosen: list[ops.Op] = []
-        for index, op in enumerate(self.space.ops):
-            if isinstance(op.kernel, Affine):
-                index_BK = torch.where(self.op_index_BK == index, len(chosen), index_BK)
-                chosen.append(op)
-        return tuple(chosen), index_BK
-
-    def _matrices(self) -> list[Tensor]:
+    def _matrices_BK6(self) -> Tensor:
         """Of all steps: a turn or a slide, whichever the operation is, by its own motion."""
         kernels = tuple(op.kernel for op in self.space.ops)
         motion_O5 = motions_on(kernels, self.value_BK.device, *self.size)
@@ -116,7 +108,21 @@ class Moves:
             rotation_matrix(self.value_BK * turn_BK, *self.size),
             slide_matrix(*(self.value_BK * by_BK for by_BK in slide)),
         )
-        return [*self.before, *matrix_BK6.unbind(1)]
+        return torch.cat([*(each.unsqueeze(1) for each in self.before), matrix_BK6], 1)
+
+
+@cache
+def movers_on(
+    space_ops: tuple[ops.Op, ...], device: torch.device
+) -> tuple[tuple[ops.Op, ...], Tensor]:
+    """The operations that move pixels, without the others, Cutout among them; and where each
+    operation of the space is among them, or NO_OP, which is also the last row.
+
+    Made once, so that no later step waits for a transfer.
+    """
+    chosen = tuple(op for op in space_ops if isinstance(op.kernel, Affine))
+    rows = [chosen.index(op) if op in chosen else ops.NO_OP for op in space_ops]
+    return chosen, torch.tensor([*rows, ops.NO_OP]).to(device)
 
 
 def _area(edges: Sequence[Tensor]) -> Tensor:

@@ -100,14 +100,7 @@ class Slot:
         self.step = self._step()
 
     def _step(self) -> Captured:
-        return Captured(
-            partial(train_step, self.state),
-            generators=[self.state.noise],
-            # Recording what processes tell each other is left to those who can try it.
-            enabled=self.job.graph
-            and self.job.ranks.world == 1
-            and self.state.task.records(self.state.model),
-        )
+        return recorded_step(self.state, enabled=self.job.graph)
 
     def suits(self, job: Job) -> bool:
         """Whether a job can go on here. One with a run directory never reuses a slot."""
@@ -191,11 +184,27 @@ def at_once_for(device: torch.device, image_size: tuple[int, int], batch: int = 
     return on_a_card if device.type == "cuda" else 1
 
 
-def train_step(state: TrainState, images_BCHW: Tensor, *targets_and_lr: Tensor) -> Tensor:
+def recorded_step(state: TrainState, *, enabled: bool = True) -> Captured:
+    """`train_step` of (images, targets, learning rate) as a CUDA graph.
+
+    Where the network cannot be recorded its images are made by a graph of their own.
+    """
+    # Recording what processes tell each other is left to those who can try it.
+    enabled = enabled and state.ranks.world == 1
+    recorded = partial(Captured, generators=[state.noise])
+    views = recorded(state.augmented, enabled=enabled)
+    return recorded(
+        partial(train_step, state, views), enabled=enabled and state.task.records(state.model)
+    )
+
+
+def train_step(
+    state: TrainState, views: Captured, images_BCHW: Tensor, *targets_and_lr: Tensor
+) -> Tensor:
     """One step; returns the training loss."""
     config, ranks, task = state.config, state.ranks, state.task
     *targets, lr = targets_and_lr
-    views_BCHW, targets = state.augmented(images_BCHW, targets)
+    views_BCHW, *targets = views(images_BCHW, *targets)
     state.optimizer.zero_grad()
     with state.precision.passes():
         loss = task.loss(

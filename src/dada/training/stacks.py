@@ -180,7 +180,7 @@ class Stack:
         """Each network's own, drawn side by side: the launches of one wait for each other."""
 
         def drawn(g: int) -> Tensor:
-            return self.states[g].augmented(images[g], [], self.arms[g])[0]
+            return self.states[g].augmented(images[g], arm=self.arms[g])[0]
 
         if self.state.device.type != "cuda":
             return [drawn(g) for g in range(len(images))]

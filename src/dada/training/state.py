@@ -183,11 +183,11 @@ class TrainState(RunState):
         return self.model if self.average is None else self.average
 
     def augmented(
-        self, images_BCHW: Tensor, targets: list[Tensor], arm: Drawn | None = None
-    ) -> tuple[Tensor, list[Tensor]]:
-        """Crop and flip, policy, normalise, cutout: the stations of the search.
+        self, images_BCHW: Tensor, *targets: Tensor, arm: Drawn | None = None
+    ) -> tuple[Tensor, ...]:
+        """Crop and flip, policy, normalise, cutout: the stations of the search; then the targets.
 
-        Targets that are places in the image go where the pixels go. With `arm`, under that policy
+        Those that are places in the image go where the pixels go. With `arm`, under that policy
         and with its random numbers.
         """
         arm = arm or self
@@ -198,12 +198,12 @@ class TrainState(RunState):
             done_BCHW, moves = arm.tables.augment_with_moves(
                 before_BCHW, arm.space, arm.noise, before, self.ranks, self.normalise
             )
-            targets = list(self.task.moved(targets, moves))
+            targets = tuple(self.task.moved(targets, moves))
         else:
             before_BCHW = before_policy(images_BCHW, base, *draws)
             done_BCHW = arm.tables.augment(before_BCHW, arm.space, *draws, self.normalise)
         views_BCHW = cover_square(done_BCHW, base.cutout, *draws)
-        return channels_last(views_BCHW, self.device), targets
+        return channels_last(views_BCHW, self.device), *targets
 
     @torch.no_grad()
     def update_average(self) -> None:
