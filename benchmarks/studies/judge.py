@@ -20,7 +20,8 @@ unit: the mean of each one's trainings.
                       chooses among none, uniform, TrivialAugment and six RandAugments in the
                       seconds that the search took, trained as often as what it found (rivals.py)
     dada, verified    with `--verify NAME`: what the verification of the same searches returned,
-                      with the seeds of what they found; the record it reads leaves out data NAME
+                      with the seeds of what they found; the record it reads leaves out data NAME.
+                      Searches of the file that were not verified are, without searching again
 
 With `--for-epochs` the default search is told for how long a training its policy is.
 
@@ -59,6 +60,8 @@ from rivals import RANDAUGMENTS, rival_of
 
 import dada
 from dada import Policy, models
+from dada.api.preparation import SharedOptions, prepare
+from dada.api.searching import search_job
 from dada.config import BASES, LOOKAHEAD, VERIFY, Base, TrainConfig, VerifyConfig
 from dada.data import Part, Split, load, reduce, split_off_validation
 from dada.data.parts import TensorPart
@@ -66,6 +69,7 @@ from dada.engine import resolve_device
 from dada.policy.baselines import base_for
 from dada.policy_search import SEARCHED
 from dada.policy_search.lookahead import OPERATIONS, POLICIES
+from dada.policy_search.verify import verify_searched
 from dada.training.loop import Job, at_once_for
 from dada.training.many import train_many
 from dada.trials.statistics import interval
@@ -135,6 +139,9 @@ class Judge:
         held = self.found["searches"].get(f"{name} {seed}")
         if held is None:
             held = self._search(name, seed, sample)
+        elif self.verify is not None and "verified" not in held:
+            held = self._verify(held, seed, sample)
+        if held != self.found["searches"].get(f"{name} {seed}"):
             self.found["searches"][f"{name} {seed}"] = held
             self.save()
         kinds = {name: "policy", name + VERIFIED: "verified"}
@@ -174,6 +181,27 @@ class Judge:
         verifying = f", {held['verifying']:.0f} of them verifying" if "verifying" in held else ""
         print(f"{name} {seed}: searched in {held['seconds']:.0f} s{verifying}", flush=True)
         return held
+
+    def _verify(self, held: dict[str, Any], seed: int, sample: Sample) -> dict[str, Any]:
+        """With what a search returns that found this policy, as its third phase would."""
+        assert self.verify is not None
+        train, begun = sample.whole.train, time.time()
+        options = SharedOptions(
+            model=self.model,
+            seed=seed,
+            device=self.device.type,
+            settings={"base": self.config.base},
+        )
+        asked = prepare("search", train.batch(torch.arange(len(train))), options)
+        _, job, _ = search_job(asked, None, "dada", None, self.verify, None)
+        verified = verify_searched(job, Policy.from_json(held["policy"])).policy
+        seconds = time.time() - begun
+        print(f"{seed}: verified in {seconds:.0f} s", flush=True)
+        return held | {
+            "verified": json.dumps(json.loads(verified.to_json())),
+            "verifying": seconds,
+            "seconds": held["seconds"] + seconds,
+        }
 
     def job(self, split: Split, policy: Policy, seed: int, judge: Part) -> Job:
         shape = split.num_classes, split.channels, split.image_size
