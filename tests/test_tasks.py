@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 import dada
 from dada import tasks
-from dada.config import LOOKAHEAD, ShortTraining, TrainConfig
+from dada.config import LOOKAHEAD, NAMED_BASES, ShortTraining, TrainConfig
 from dada.data import load, split_off_validation
 from dada.engine import ALONE, Precision
 from dada.models.pyramid import Features
@@ -475,7 +475,13 @@ def test_a_recorded_step_of_a_task_is_the_step(name: str) -> None:
     task, seen = tasks.named(split.task), []
     for graph in (True, False):
         config = TrainConfig(
-            epochs=8, batch_size=8, optimizer="adamw", lr=1e-3, warmup_factor=1.0, precision="fp32"
+            epochs=8,
+            batch_size=8,
+            optimizer="adamw",
+            lr=1e-3,
+            warmup_factor=1.0,
+            precision="fp32",
+            base=NAMED_BASES["turn-mild"],
         )
         network = dada.models.build(
             ON_A_CARD[name][1], split.num_classes, split.channels, split.image_size, seed=0
