@@ -5,8 +5,10 @@ Shapes: B images, C channels, H height, W width, N sub-policies, K operations in
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -16,7 +18,7 @@ from dada.config import Base
 from dada.policy.augment import Normalise, augment, augment_stages
 from dada.policy.draw import Draw, policy_free_noise
 from dada.policy.space import SearchSpace
-from dada.training.base import cover_square, crop_and_flip
+from dada.training.base import before_policy, cover_square, crop_and_flip, turn
 
 
 def random_images(batch: int, channels: int = 3, height: int = 11, width: int = 9) -> Tensor:
@@ -149,6 +151,45 @@ def test_crop_and_flip_repeats_with_its_generator():
 
     assert torch.equal(once(1), once(1))
     assert not torch.equal(once(1), once(2))
+
+
+# --- turns --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize(("height", "width", "quarters"), [(5, 5, (0, 1, 2, 3)), (5, 4, (0, 2))])
+def test_turned_images_are_numpys_and_all_come_up_equally_often(height, width, quarters, channels):
+    """Quarter turns of an image and of its mirror image: eight of a square, four of a rectangle."""
+    batch = 800
+    images_BCHW = random_images(batch, channels, height, width)
+    done_BCHW = before_policy(
+        images_BCHW, Base(flip=True, turn=True), torch.Generator().manual_seed(1)
+    )
+    assert done_BCHW.shape == images_BCHW.shape and done_BCHW.dtype == torch.uint8
+    pixels = images_BCHW.numpy()
+    fits_BP = np.stack(
+        [
+            (np.rot90(start, quarter, (2, 3)) == done_BCHW.numpy()).all((1, 2, 3))
+            for start in (pixels, pixels[..., ::-1])
+            for quarter in quarters
+        ],
+        axis=1,
+    )
+    assert (fits_BP.sum(1) == 1).all(), "every image is one of them"
+    share = 1 / fits_BP.shape[1]
+    assert abs(fits_BP.mean(0) - share).max() < 4 * (share * (1 - share) / batch) ** 0.5
+
+
+@pytest.mark.parametrize("base", [Base(flip=True), Base(crop=2, flip=True), Base(scale=0.5)])
+def test_a_turn_draws_after_crop_flip_and_zoom(base):
+    """Without it, random numbers are those of before; with it, only more of them follow."""
+    images_BCHW = random_images(20)
+    noise, counted = (torch.Generator().manual_seed(1) for _ in range(2))
+    plain_BCHW = before_policy(images_BCHW, base, noise)
+    torch.rand(20, 3 if base.scale == 1 else 4, generator=counted)
+    assert torch.equal(noise.get_state(), counted.get_state())
+    both = before_policy(images_BCHW, replace(base, turn=True), torch.Generator().manual_seed(1))
+    assert torch.equal(both, turn(plain_BCHW, noise))
 
 
 # --- the covered square -------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Whether to mirror and cut every image, where nobody says so: the search decides."""
+"""Whether to mirror, turn and cut every image, where nobody says so: the search decides."""
 
 from __future__ import annotations
 
@@ -67,6 +67,21 @@ def mirrored(upright: tuple[Pair, Pair]) -> tuple[Pair, Pair]:
     train, (images, labels) = upright
     odd_N = (torch.arange(len(images)) % 2 == 1).view(-1, 1, 1, 1)
     return train, (torch.where(odd_N, images.flip(3), images), labels)
+
+
+@pytest.fixture(scope="module")
+def turned(upright: tuple[Pair, Pair]) -> tuple[Pair, Pair]:
+    """Validation images of which every quarter is turned by one more quarter."""
+    train, (images, labels) = upright
+    turns = [image.rot90(i % 4, (1, 2)) for i, image in enumerate(images)]
+    return train, (torch.stack(turns), labels)
+
+
+def test_turned_images_are_learned_from_turned_ones(turned):
+    found = dada.search(*turned, **HOW).policy
+    facts = found.provenance["base"]
+    assert facts["chosen"] == "turn", facts
+    assert "mirrored and turned at random (--base turn)" in str(base_sentence(found))
 
 
 def test_mirrored_images_are_learned_from_mirrored_ones(mirrored, tmp_path: Path):
@@ -175,7 +190,7 @@ def test_only_a_clear_gain_is_taken():
 
 
 def test_chance_is_taken_for_a_gain_as_seldom_as_it_says():
-    """One in a hundred for each of three bases."""
+    """One in a hundred for each of four bases."""
     same = dict.fromkeys(BASES, 0.0)
     seen = [clear_base(table(same, 2, 0.1, seed), OPERATIONS) for seed in range(400)]
     assert sum(name != "none" for name in seen) <= 20
@@ -186,8 +201,7 @@ def test_masks_and_boxes_are_mirrored_unless_something_else_is_clearly_better():
     assert clear_base(table(gains | {"none": 0.1}, 2, 0.1), OPERATIONS) == "flip"
     assert clear_base(table(gains | {"none": 1.0}, 2, 0.1), OPERATIONS) == "none"
     question = BaseQuestion.of(Costs(), 99.0, small=True, all_bases=BASES_OF_PLACES)
-    assert question.bases == ("flip", "none")
-    assert set(BASES_OF_PLACES) == set(BASES)
+    assert question.bases == ("flip", "none", "turn")
 
 
 class Costs:
@@ -200,13 +214,28 @@ class Costs:
 @pytest.mark.parametrize(
     ("seconds", "small", "bases", "count"),
     [
-        (3.9, False, 4, 0),
+        (3.9, False, 5, 0),
         (4.0, False, 2, 2),
         (8.0, False, 4, 2),
-        (99.0, False, 4, 4),
-        (99.0, True, 2, 4),
+        (10.0, False, 5, 2),
+        (99.0, False, 5, 4),
+        (4.0, True, 2, 2),
+        (99.0, True, 3, 4),
     ],
 )
 def test_what_time_there_is_for(seconds, small, bases, count):
     question = BaseQuestion.of(Costs(), seconds, small=small)
-    assert (len(question.bases), question.count) == (bases, count)
+    assert (question.bases, question.count) == (BASES[:bases], count)
+
+
+def test_there_is_time_for_all_beside_four_runs_of_all_operations():
+    """A run trains its beginning once, its end for every arm."""
+
+    class Branches:
+        def run_seconds(self, arms: int) -> float:
+            return 0.5 * (1 + arms)
+
+    seconds = LOOKAHEAD["cpu"].base_share * 4 * Branches().run_seconds(len(PAPER))
+    for bases in (BASES, BASES_OF_PLACES):
+        question = BaseQuestion.of(Branches(), seconds, small=False, all_bases=bases)
+        assert (question.bases, question.count) == (bases, 2)

@@ -51,7 +51,12 @@ CASES = [
 ]
 CASES += [(TrainConfig, name, value) for name, values in WRONG.items() for value in values]
 CASES += [(Base, "crop", value) for value in (-1, 1.5, "x", 10**9)]
-CASES += [(Base, "flip", 1), (Base, "jitter", math.nan), (TrainConfig, "milestones", 5)]
+CASES += [
+    (Base, "flip", 1),
+    (Base, "turn", 1),
+    (Base, "jitter", math.nan),
+    (TrainConfig, "milestones", 5),
+]
 
 
 @pytest.mark.parametrize(("kind", "name", "value"), CASES, ids=str)

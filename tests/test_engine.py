@@ -36,7 +36,7 @@ from dada.models import build
 from dada.policy.baselines import uniform
 from dada.training import loop
 from dada.training import many as training
-from dada.training.base import change_lighting, cover_square, crop_and_flip, jitter_colours
+from dada.training.base import change_lighting, cover_square, crop_and_flip, jitter_colours, turn
 from quick import search_job
 
 # The function has the name of its module.
@@ -189,11 +189,12 @@ def test_an_images_random_numbers_do_not_depend_on_the_number_of_processes(world
     "change",
     [
         lambda images, noise, ranks: crop_and_flip(images, Base(crop=2, flip=True), noise, ranks),
+        lambda images, noise, ranks: turn(images, noise, ranks),
         lambda images, noise, ranks: jitter_colours(images, 0.4, noise, ranks),
         lambda images, noise, ranks: change_lighting(images, 0.4, noise, ranks),
         lambda images, noise, ranks: cover_square(images.float(), 3, noise, ranks),
     ],
-    ids=["crop_and_flip", "jitter_colours", "change_lighting", "cover_square"],
+    ids=["crop_and_flip", "turn", "jitter_colours", "change_lighting", "cover_square"],
 )
 def test_what_is_done_to_an_image_does_not_depend_on_them_either(images_BCHW, change):
     images_BCHW = images_BCHW.cpu()
@@ -334,9 +335,8 @@ def distance(one: nn.Module, other: nn.Module) -> float:
 @pytest.mark.parametrize("ema", [0.0, 0.9])
 @pytest.mark.parametrize("dropout", [0.0, 0.5])
 def test_training_as_graphs_reaches_the_weights_of_training_without(ema, dropout):
-    config = TrainConfig(
-        epochs=6, batch_size=32, lr=0.02, precision="fp32", ema=ema, base=Base(crop=2, flip=True)
-    )
+    base = Base(crop=2, flip=True, turn=True)
+    config = TrainConfig(epochs=6, batch_size=32, lr=0.02, precision="fp32", ema=ema, base=base)
     results = [
         training.run_job(
             training.Job(

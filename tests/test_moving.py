@@ -144,7 +144,15 @@ def test_extents_and_counts(device: torch.device) -> None:
 
 
 @pytest.mark.parametrize(
-    "base", [Base(crop=5, flip=True), Base(flip=True), Base(scale=0.3)], ids=str
+    "base",
+    [
+        Base(crop=5, flip=True),
+        Base(flip=True),
+        Base(scale=0.3),
+        Base(crop=5, turn=True),
+        Base(scale=0.3, turn=True),
+    ],
+    ids=str,
 )
 def test_what_every_image_gets_moves_targets_too(base: Base, device: torch.device) -> None:
     """A blob is looked for in the picture itself, after it moved there."""
@@ -169,6 +177,34 @@ def test_what_every_image_gets_moves_targets_too(base: Base, device: torch.devic
     kept = around[:, 0, 4] >= 0
     assert bool(kept.any())
     assert float((around[kept, 0, :4] - exact[kept]).abs().max()) <= 1.0
+
+
+@pytest.mark.parametrize("size", [(30, 41), (40, 40)])
+def test_masks_and_boxes_turn_with_their_images(
+    size: tuple[int, int], device: torch.device
+) -> None:
+    """Exactly: nothing is interpolated, nothing leaves the image."""
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randint(0, 256, (32, 3, *size), generator=generator, dtype=torch.uint8)
+    before: list[Tensor] = []
+    base, noise = Base(flip=True, turn=True), torch.Generator(device).manual_seed(1)
+    done = before_policy(images.to(device), base, noise, moves=before)
+    none_B0 = torch.zeros(32, 0, dtype=torch.int64, device=device)
+    moves = Moves(
+        size=size, before=before, space=PAPER, op_index_BK=none_B0, value_BK=none_B0.double()
+    )
+    for channel in range(3):
+        assert torch.equal(moves.of_maps(images[:, channel].to(device)), done[:, channel])
+    boxes_BM5 = torch.tensor([[2.0, 3, 9, 17, 1], [12, 4, 25, 10, 0]], device=device)
+    boxes_BM5 = boxes_BM5.expand(32, 2, 5)
+    maps_BHW = torch.zeros(32, *size, dtype=torch.int16, device=device)
+    maps_BHW[:, 3:17, 2:9], maps_BHW[:, 4:10, 12:25] = 1, 2
+    by_pixels_BM5, moved_BHW = moves.of_objects(boxes_BM5, maps_BHW)
+    assert torch.equal(moved_BHW, moves.of_maps(maps_BHW))
+    assert torch.equal(by_pixels_BM5[..., :4], extents(moved_BHW, 2).float())
+    assert torch.equal(by_pixels_BM5, moves.of_boxes(boxes_BM5))
+    places = len(by_pixels_BM5.unique(dim=0))
+    assert places == (8 if size[0] == size[1] else 4)
 
 
 def test_images_are_the_same_with_and_without_targets(device: torch.device) -> None:

@@ -110,6 +110,33 @@ def test_scenes_are_mirrored_unless_that_makes_others_of_them() -> None:
     assert facts["chosen"] != "none" and list(facts["loss"])[:2] == ["flip", "none"], facts
 
 
+def told_by_corners(count: int, seed: int) -> Scenes:
+    """Of the two kinds of squares one is dark above, the other in two opposite corners."""
+    made = Boxes(count, seed, by_colour=True, side=24, most=2)
+    for pixels, boxes, kinds, _ in made.scenes:
+        for (x0, y0, x1, y1), number in zip(boxes, kinds, strict=True):
+            x, y = (x0 + x1) // 2, (y0 + y1) // 2
+            pixels[y0:y1, x0:x1] = 220
+            pixels[y0:y, x0:x] = 110
+            pixels[slice(y0, y) if number else slice(y, y1), x:x1] = 110
+    return made
+
+
+def test_scenes_that_have_no_up_are_turned() -> None:
+    train, val = told_by_corners(48, 0), told_by_corners(48, 1)
+    for i, (pixels, boxes, kinds, masks) in enumerate(val.scenes):
+        for _ in range(i % 4):  # a quarter turn: what was on the right is above
+            pixels = np.rot90(pixels)
+            boxes = [(y0, 24 - x1, y1, 24 - x0) for x0, y0, x1, y1 in boxes]
+        val.scenes[i] = (pixels.copy(), boxes, kinds, masks)
+    asked = replace(QUICK, base_share=1.0, training=replace(QUICK.training, steps=160))
+    kept = ("Brightness", "Sharpness", "Posterize")
+    exclude = tuple(op.name for op in PAPER if op.name not in kept)
+    found = dada.search(train, val, device="cpu", lookahead=asked, exclude=exclude)
+    facts = found.policy.provenance["base"]
+    assert facts["chosen"] == "turn", facts
+
+
 MOST_SECONDS = 120.0  # measured: 36 to 50
 SLOW: dict[str, tuple[Callable[..., Halves], set[str], set[str]]] = {
     # scenes, what should be among the best three, what should be among the worst half

@@ -231,3 +231,5 @@ def test_commands_carry_what_the_run_was_asked():
     assert second == "dada report 'runs/a b' --comparison 'runs/a b-compared'"
     config["search"] = {"preset": "dada", "base": {"crop": 3, "flip": True}}
     assert "--base none --crop 3 --flip --out" in compare_commands(config, "r")[0]
+    config["search"] = {"preset": "dada", "base": {"turn": True}}
+    assert "--base none --turn --out" in compare_commands(config, "r")[0]

@@ -188,6 +188,18 @@ def test_a_resumed_run_must_have_the_same_settings(tmp_path, changed, message):
     assert (tmp_path / "config.toml").read_text() == before
 
 
+def test_a_run_begun_before_there_were_turns_is_resumed_without(tmp_path):
+    old = RunLog(tmp_path)
+    old.config({"train": {"base": {"flip": True}}})
+    old.checkpoint({"epoch": 1})
+    del old
+    again = RunLog(tmp_path, resume=True)
+    with pytest.raises(ValueError, match=r"train\.base\.turn = False, this run has True"):
+        again.config({"train": {"base": {"flip": True, "turn": True}}})
+    again.config({"train": {"base": {"flip": True, "turn": False}}})
+    assert again.restore()["epoch"] == 1
+
+
 def test_an_unreadable_config_is_named(tmp_path):
     RunLog(tmp_path).config({"a": 1})
     (tmp_path / "config.toml").write_text("a = = 1")

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 import dada
 from dada import tasks
-from dada.config import LOOKAHEAD, ShortTraining, TrainConfig
+from dada.config import LOOKAHEAD, NAMED_BASES, ShortTraining, TrainConfig
 from dada.data import load, split_off_validation
 from dada.engine import ALONE, Precision
 from dada.models.pyramid import Features
@@ -486,7 +486,13 @@ def losses(
     network = dada.models.build(model, *shape, seed=0)
     assert tasks.named(split.task).records(network) is records
     config = TrainConfig(
-        epochs=8, batch_size=8, optimizer="adamw", lr=1e-3, warmup_factor=1.0, precision="fp32"
+        epochs=8,
+        batch_size=8,
+        optimizer="adamw",
+        lr=1e-3,
+        warmup_factor=1.0,
+        precision="fp32",
+        base=NAMED_BASES["turn-mild"],
     )
     job = Job(
         split=split,

@@ -353,6 +353,7 @@ def test_bases_have_names_and_single_changes():
         ({"base": "photo", "scale": 0.5, "flip": False}, Base(scale=0.5)),
         ({"base": "cifar", "crop": 2}, Base(crop=2, flip=True)),
         ({"flip": True}, Base(flip=True)),
+        ({"base": "turn", "crop": 2}, Base(crop=2, flip=True, turn=True)),
         ({"base": "none"}, Base()),
     ):
         seen = list[TrainConfig]()

@@ -323,7 +323,10 @@ def test_the_command_line_gives_one_line(
         (["--model", "wrn10_1", "--weights", str(file)], "not those of model 'wrn10_1'"),
         (["--model", NET, "--pretrained"], "give a file with --weights"),
         (["--model", "small", "--pretrained"], "--pretrained: there are no published weights"),
-        (["--base", "foto"], "--base should be one of photo, photo-mild, flip, cifar, none"),
+        (
+            ["--base", "foto"],
+            "--base should be one of photo, photo-mild, flip, turn, turn-mild, cifar, none",
+        ),
         (["--base", "photo", "--crop", "4"], "--scale and --crop both cut every image"),
     ]
     for arguments, words in cases:

@@ -91,7 +91,7 @@ class Preparation:
     options: SharedOptions  # as they were given
     settings: Mapping[str, Any]  # of the search or the training; None leaves one as it is
     auto_batch: bool  # whether the batch size is to be found, and the setting left until it is
-    base_changes: Mapping[str, Any]  # crop, flip and scale
+    base_changes: Mapping[str, Any]  # crop, flip, turn and scale
     model: str | nn.Module | None
     start: Weights | Published | None  # trained weights; published ones are not read yet
     recipe: Recipe | None
@@ -283,7 +283,7 @@ def prepare(command: str, data: Any, options: SharedOptions) -> Preparation:
     model, start = _starting_point(options, chosen, task, backbone)
     if freeze is not None and freeze not in FREEZE:
         raise ValueError(f"`freeze` should be one of {', '.join(FREEZE)}, got {quoted(freeze)}")
-    changes = {name: settings.pop(name, None) for name in ("crop", "flip", "scale")}
+    changes = {name: settings.pop(name, None) for name in ("crop", "flip", "turn", "scale")}
     changes = {name: value for name, value in changes.items() if value is not None}
     if settings.get("base") is not None:
         settings["base"] = base_named(settings["base"])

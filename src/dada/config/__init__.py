@@ -61,6 +61,9 @@ class Base:
 
     crop: int = 0  # random crop after padding this many pixels
     flip: bool = False  # random horizontal flip
+    # For images that have no up: random vertical flip and, of square ones, random transposition.
+    # With `flip` these are quarter turns, too.
+    turn: bool = False
     cutout: int = 0  # side of the square covered after normalising
     # ImageNet's: a random part of 8 to 100% of the picture (from image files only), brightness,
     # contrast and colour times 1 +- jitter, and a shift along the principal colours.
@@ -99,6 +102,9 @@ NAMED_BASES = {
     "photo": Base(scale=0.35, flip=True),
     "photo-mild": Base(scale=0.7, flip=True),
     "flip": Base(flip=True),
+    # Cells, satellites: no way up, so all mirrors and quarter turns.
+    "turn": Base(flip=True, turn=True),
+    "turn-mild": Base(scale=0.7, flip=True, turn=True),
     "cifar": Base(crop=4, flip=True),
     "none": Base(),
 }

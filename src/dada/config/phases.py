@@ -62,7 +62,7 @@ class LookaheadConfig:
     views: int = 2
     features_side: int | None = None
     features_validation: int | None = None
-    # Of the first round's seconds, on top: whether to mirror and cut images, where nobody said.
+    # Of the first round's seconds, on top: whether to mirror, turn and cut, where nobody said.
     base_share: float = 0.2
     # Images and a network that stand in for larger ones (policy_search/lookahead/stand_in.py).
     stand_in_side: int  # of a square with as many pixels

@@ -34,7 +34,7 @@ class SearchJob:
     config: SearchConfig
     training: TrainConfig = FROM_SCRATCH  # of those trainings; a pretrained network's are gentler
     pretrained: bool = False
-    choose_base: bool = False  # whether to mirror and cut images is a question, as nobody said so
+    choose_base: bool = False  # whether to mirror, turn and cut is a question: nobody said so
     lookahead: LookaheadConfig
     verify: VerifyConfig
     seed: int

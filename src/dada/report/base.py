@@ -8,6 +8,8 @@ from dada.safe_json import mapping, number
 
 WHAT = {
     "flip": "mirrored at random",
+    "turn": "mirrored and turned at random",
+    "turn-mild": "mirrored, turned and cut at random, down to 70% of its area",
     "photo-mild": "mirrored and cut at random, down to 70% of its area",
     "photo": "mirrored and cut at random, down to 35% of its area",
 }
@@ -32,10 +34,11 @@ def base_sentence(policy: Policy) -> str | None:
     name = chosen_base(policy)
     loss = mapping(mapping(policy.provenance["base"]).get("loss"))
     if name is None:
-        return "Whether to mirror or cut images was not asked, to save time: --base says."
+        return "Whether to mirror, turn or cut images was not asked, to save time: --base says."
     if name not in WHAT:
         why = "nothing else was clearly better"
-        if "photo" not in loss:  # small images do not know how much of an image has to be seen
+        # Small images do not know how much of an image has to be seen.
+        if not any(NAMED_BASES[each].scale < 1 for each in NAMED_BASES.keys() & loss.keys()):
             why = "mirroring was not clearly better, and cuts were not asked about"
         return f"Images are neither mirrored nor cut (--base {name}): {why}."
     under, without = number(loss.get(name)), number(loss.get("none"))

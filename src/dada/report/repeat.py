@@ -185,6 +185,7 @@ def _base_words(base: str | Base | None) -> list[str]:
     words = ["--base", "none"]
     words += ["--crop", str(base.crop)] if base.crop else []
     words += ["--flip"] if base.flip else []
+    words += ["--turn"] if base.turn else []
     return words + (["--scale", f"{base.scale:g}"] if base.scale < 1 else [])
 
 

@@ -72,7 +72,9 @@ POLICY, UNFINISHED_POLICY = "policy.json", "unfinished-policy.json"
 
 # What runs had that were begun before there was such a setting; else they could not be resumed.
 # (On a card pixels were read from TF32, so there a search that reads them is refused by name.)
+NOT_IN_OLD_CHECKPOINTS = dict.fromkeys(("search.base.turn", "train.base.turn"), False)
 BEFORE = {
+    **NOT_IN_OLD_CHECKPOINTS,
     **dict.fromkeys(("search.base.scale", "train.base.scale"), 1.0),
     "train.optimizer": "sgd",
 }
@@ -353,7 +355,10 @@ def _read_log(file: Path) -> bytes:
 
 
 def _digest(settings: Mapping[str, Any]) -> str:
-    return hashlib.sha256(repr(sorted(flat(settings).items())).encode()).hexdigest()
+    """The same with settings that were added since, where they say what was done before."""
+    old = NOT_IN_OLD_CHECKPOINTS.items()
+    known = sorted(setting for setting in flat(settings).items() if setting not in old)
+    return hashlib.sha256(repr(known).encode()).hexdigest()
 
 
 def _plain(value: Any) -> Any:

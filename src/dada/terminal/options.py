@@ -68,10 +68,14 @@ class RunOptions(OutputOptions):
     ] = None
     image_size: Annotated[int | None, _option("Side to resize images to.")] = None
     base: Annotated[
-        str | None, _option("Besides the policy: photo, photo-mild, flip, cifar or none.")
+        str | None,
+        _option("Besides the policy: photo, photo-mild, flip, turn, turn-mild, cifar or none."),
     ] = None
     crop: Annotated[int | None, _option("Pixels of padding before a random crop.")] = None
     flip: Annotated[bool | None, _option("Mirror images at random, or not.")] = None
+    turn: Annotated[
+        bool | None, _option("Put images upside down and transpose square ones at random, or not.")
+    ] = None
     scale: Annotated[
         float | None, _option("Random parts of at least this share of an image's area, 0..1.")
     ] = None

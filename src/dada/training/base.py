@@ -1,4 +1,4 @@
-"""What is done to every training image besides the policy: crop, flip, colours, the cutout square.
+"""What is done to every training image besides the policy: crop, flip, turn, colours, a square.
 
 Letters: B images, C channels, H height, W width, K operations. It happens on the device, a
 batch at a time, and is the same in search and training; only random resized crops are cut as the
@@ -16,7 +16,7 @@ from torch import Tensor
 from dada import ops
 from dada.config import Base
 from dada.engine import ALONE, Ranks
-from dada.ops.geometric import fixed
+from dada.ops.geometric import fixed, warp
 
 Noise = torch.Generator | None
 """Where random numbers come from; None: torch's own."""
@@ -27,10 +27,12 @@ Moves = list[Tensor] | None
 def before_policy(
     images_BCHW: Tensor, base: Base, noise: Noise = None, ranks: Ranks = ALONE, moves: Moves = None
 ) -> Tensor:
-    """What every training image gets before the policy: crop, flip, and ImageNet's colours."""
+    """What every training image gets before the policy: crop, flip, turn, ImageNet's colours."""
     if base.scale < 1:
         images_BCHW = zoom(images_BCHW, base.scale, noise, ranks, moves)
     images_BCHW = crop_and_flip(images_BCHW, base, noise, ranks, moves)
+    if base.turn:
+        images_BCHW = turn(images_BCHW, noise, ranks, moves)
     if base.jitter:
         images_BCHW = jitter_colours(images_BCHW, base.jitter, noise, ranks)
     if base.lighting:
@@ -67,6 +69,28 @@ def crop_and_flip(
         )
     index = (y.unsqueeze(2) * (w + 2 * base.crop) + x.unsqueeze(1)).view(b, 1, h * w)
     return torch.gather(padded.flatten(2), 2, index.expand(b, c, h * w)).view(b, c, h, w)
+
+
+def turn(
+    images_BCHW: Tensor, noise: Noise = None, ranks: Ranks = ALONE, moves: Moves = None
+) -> Tensor:
+    """Every image upside down half the time and, if images are square, transposed half the time.
+
+    After a flip, each of the eight symmetries of a square comes up equally often; of a rectangle,
+    each of its four. Pixels are moved by the matrices that targets are moved by.
+    """
+    b, _, h, w = images_BCHW.shape
+    upside_down_B, transposed_B = ranks.uniform(b, 2, images_BCHW.device, noise).T < 0.5
+    scale_y = torch.where(upside_down_B, -1.0, 1.0).double()
+    start_y = torch.where(upside_down_B, float(h), 0.0).double()
+    matrix_B6 = _matrix(torch.ones_like(scale_y), torch.zeros_like(scale_y), scale_y, start_y)
+    if h == w:
+        a0, a1, a2, a3, a4, a5 = matrix_B6.unbind(-1)
+        x_for_y_B6 = torch.stack([a1, a0, a2, a4, a3, a5], dim=-1)
+        matrix_B6 = torch.where(transposed_B.unsqueeze(-1), x_for_y_B6, matrix_B6)
+    if moves is not None:
+        moves.append(matrix_B6)
+    return warp(images_BCHW, matrix_B6)
 
 
 LOG_RATIO = math.log(4 / 3)  # of width to height, at most, as for ImageNet

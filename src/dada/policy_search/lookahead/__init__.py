@@ -8,7 +8,7 @@
     shapes.py    from scores to policies, in several shapes
     signal.py    how sure that is
     stand_in.py  small images and a small network, where the user's own would take too long
-    base_choice.py  between the rounds: whether to mirror and cut every image, if nobody said
+    base_choice.py  between the rounds: whether to mirror, turn and cut every image, if nobody said
 
 An arm is one of several policies under which the end of a training is repeated. In the first round
 every arm is one operation alone. How much lower its validation loss is than that

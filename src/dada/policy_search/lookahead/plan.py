@@ -39,7 +39,7 @@ class LookaheadPlan:
     operations: dict[str, Policy]
     runs: Runs
     first: int  # how many runs
-    # Between the rounds: whether to mirror and cut every image, if nobody said.
+    # Between the rounds: whether to mirror, turn and cut every image, if nobody said.
     base: BaseQuestion
     # The second round: whole policies.
     shapes: tuple[Shape, ...]
