@@ -205,9 +205,9 @@ def test_every_image_is_seen_once_in_an_epoch_and_the_rest_is_left_out(monkeypat
     seen: list[list[int]] = []
     real = loop.train_step
 
-    def remember(state: Any, views: Any, images: Tensor, labels: Tensor, lr: Tensor) -> Tensor:
+    def remember(state: Any, images: Tensor, *rest: Any, **options: Any) -> Tensor:
         seen.append(images[:, 0, 0, 0].tolist())
-        return real(state, views, images, labels, lr)
+        return real(state, images, *rest, **options)
 
     monkeypatch.setattr(loop, "train_step", remember)
     images = torch.arange(50, dtype=torch.uint8).view(-1, 1, 1, 1).expand(50, 1, 8, 8)

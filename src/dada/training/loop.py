@@ -194,12 +194,13 @@ def recorded_step(state: TrainState, *, enabled: bool = True) -> Captured:
     recorded = partial(Captured, generators=[state.noise])
     views = recorded(state.augmented, enabled=enabled)
     return recorded(
-        partial(train_step, state, views), enabled=enabled and state.task.records(state.model)
+        partial(train_step, state, views=views),
+        enabled=enabled and state.task.records(state.model),
     )
 
 
 def train_step(
-    state: TrainState, views: Captured, images_BCHW: Tensor, *targets_and_lr: Tensor
+    state: TrainState, images_BCHW: Tensor, *targets_and_lr: Tensor, views: Captured
 ) -> Tensor:
     """One step; returns the training loss."""
     config, ranks, task = state.config, state.ranks, state.task
