@@ -26,6 +26,7 @@ import dada.runlog
 from dada.runlog import (
     RunLog,
     check_run_path,
+    files,
     read_log,
     read_summary,
     to_toml,
@@ -630,3 +631,10 @@ def test_sessions_of_another_kind_do_not_stand_in_the_way(tmp_path):
     about = json.loads((run.path / "run.json").read_text())
     (run.path / "run.json").write_text(json.dumps(about | {"sessions": 3}))
     assert len(json.loads((RunLog(run.path, resume=True).path / "run.json").read_text())) == 3
+
+
+def test_weights_that_a_card_has_channel_by_channel_are_written(tmp_path: Path) -> None:
+    """Newer versions of the library refuse to guess how such numbers lie in memory."""
+    weight = torch.arange(24.0).view(2, 3, 2, 2)
+    files.write_weights(tmp_path / "a", {"conv": weight.to(memory_format=torch.channels_last)})
+    assert torch.equal(files.read_weights(tmp_path / "a")["conv"], weight)

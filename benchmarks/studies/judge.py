@@ -236,10 +236,16 @@ class Judge:
 
         What is the same policy with the same seed is trained once.
         """
+        accuracy = self.found["accuracy"]
+        held = [(each, accuracy.setdefault(each[0], {}).get(str(each[2]))) for each in wanted]
+        known = {(policy, seed): score for (_, policy, seed), score in held if score is not None}
         names: dict[tuple[Policy, Base, int], list[str]] = {}
         jobs = []
         for name, policy, seed in wanted:
-            if str(seed) in self.found["accuracy"].setdefault(name, {}):
+            if str(seed) in accuracy[name]:
+                continue
+            if (policy, seed) in known:
+                accuracy[name][str(seed)] = known[policy, seed]
                 continue
             job = self.job(split, policy, seed, judge)
             key = (policy, job.config.base, seed)

@@ -30,8 +30,11 @@ def write_weights(path: str | os.PathLike[str], weights: Mapping[str, Tensor]) -
     """Weights by name as safetensors: numbers only, nothing that could run when read."""
     from safetensors.torch import save
 
-    # Weights that two layers share are written twice: the format knows no sharing.
-    content = save({name: tensor.detach().cpu().clone() for name, tensor in weights.items()})
+    # Row after row, also where a card has them channel by channel; and weights that two layers
+    # share twice: the format knows neither.
+    rows = torch.contiguous_format
+    own = {name: each.detach().cpu().clone(memory_format=rows) for name, each in weights.items()}
+    content = save(own)
     write(Path(path), lambda file: file.write(content))
 
 
