@@ -16,10 +16,20 @@ from torch import nn
 
 import dada
 from dada import Policy
-from dada.config import LOOKAHEAD, LOOKAHEAD_FINE_TUNING, TrainConfig, search_config
+from dada.api.preparation import SharedOptions, prepare
+from dada.api.searching import search_job as begun
+from dada.api.training import train_job
+from dada.config import (
+    LOOKAHEAD,
+    LOOKAHEAD_FINE_TUNING,
+    TrainConfig,
+    search_config,
+)
 from dada.data import Split, load, reduce, split_off_validation
 from dada.policy import baselines
 from dada.policy.space import SearchSpace
+from dada.policy_search import SearchJob
+from dada.policy_search.job import TrainingLength
 from dada.policy_search.lookahead import (
     LONGER,
     OPERATIONS,
@@ -27,7 +37,7 @@ from dada.policy_search.lookahead import (
     runs,
     single_operations,
 )
-from dada.policy_search.lookahead.plan import _doublings
+from dada.policy_search.lookahead.plan import JUDGED, _doublings
 from dada.policy_search.lookahead.runs import BranchedRun, BranchedRuns, run_branches
 from dada.policy_search.lookahead.scoring import (
     ArmLosses,
@@ -592,23 +602,90 @@ def test_a_trend_is_followed_run_by_run():
     assert now.followed(later, 1.0).loss["strong"] == pytest.approx(later.loss["strong"])
 
 
-@pytest.mark.parametrize(("for_epochs", "doublings"), [(None, 0), (2, 0), (8, 2), (10**5, 3)])
-def test_how_far_a_trend_is_followed(split, for_epochs, doublings):
-    config = search_config("dada", for_epochs=for_epochs)
-    job = search_job(split, network(0), config, device=CPU)
+@pytest.mark.parametrize(
+    ("epochs", "images", "asked", "doublings"),
+    [
+        (1, 48, True, 0),
+        (2, 48, True, 0),  # as long as a training of the second round
+        (8, 48, True, 2),
+        (4, 96, True, 2),
+        (2, 192, True, 2),
+        (10**5, 48, True, 3),
+        (2 * JUDGED // 100, 100, False, 3),
+        (2 * JUDGED // 100 - 1, 100, False, 0),  # nobody said so, and hardly more than was judged
+    ],
+)
+def test_how_far_a_trend_is_followed(split, epochs, images, asked, doublings):
+    job = search_job(split, network(0), search_config("dada"), device=CPU)
     runs = BranchedRuns.of(job)
     two_epochs = replace(runs, halves=tuple((s, replace(c, epochs=2)) for s, c in runs.halves))
-    assert _doublings(job, two_epochs) == doublings
+    assert two_epochs.images_seen == 2 * 48 and _doublings(job, two_epochs) == 0
+    length = TrainingLength(epochs=epochs, images=images, asked=asked)
+    assert _doublings(replace(job, length=length), two_epochs) == doublings
     assert two_epochs.lengthened(2).epochs == 4
+
+
+def asked_search(data: Any, device: str, recipe: str | None = None, **settings: Any) -> SearchJob:
+    """As `dada search` would begin it, on a CPU, with the settings of looking ahead of a device."""
+    options = SharedOptions(model="small", device="cpu", recipe=recipe, settings=settings)
+    asked = prepare("search", data, options)
+    return begun(asked, None, "dada", LOOKAHEAD[device], False, None)[1]
+
+
+def some_images(count: int, side: int) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    shape = (count, 3, side, side)
+    images = torch.randint(256, shape, generator=generator, dtype=torch.uint8)
+    return images, torch.arange(count) % 10
+
+
+@pytest.mark.parametrize(
+    ("images", "side", "device", "doublings"),
+    [
+        (None, 8, "cpu", 0),  # the digits
+        (None, 8, "cuda", 0),
+        (200, 8, "cuda", 0),
+        (4000, 32, "cuda", 0),
+        (20_000, 4, "cuda", 0),
+        (50_000, 4, "cuda", 3),
+    ],
+)
+def test_who_says_nothing_gets_a_trend_for_many_images_alone(images, side, device, doublings):
+    """Searches on usual data were judged as they are."""
+    job = asked_search(some_images(images, side) if images else "digits", device)
+    assert _doublings(job, BranchedRuns.of(job)) == doublings
+
+
+def test_the_length_is_that_of_a_training_with_the_defaults():
+    data = reduce(load("digits"), 500, 0)
+    _, training = train_job(prepare("train", data, SharedOptions(device="cpu")), "none")
+    # What a search is asked of its own training is another matter.
+    length = asked_search(data, "cpu", epochs=3, batch_size=16).length
+    assert length == TrainingLength(epochs=training.length.epochs, images=500, asked=False)
+    length = asked_search(data, "cpu", for_images=50_000).length
+    assert length == TrainingLength(epochs=30, images=50_000, asked=True)
+    length = asked_search(data, "cpu", for_images=50_000, for_epochs=200).length
+    assert length is not None and length.images_seen == 10_000_000
+
+
+def test_the_length_of_a_recipe_is_its_evaluation_on_all_images():
+    job = asked_search(some_images(5000, 8), "cuda", "reduced_cifar10_wrn40_2")
+    assert len(job.split.train) == 2000
+    assert job.length == TrainingLength(epochs=200, images=5000, asked=False)
+    assert _doublings(job, BranchedRuns.of(job)) == 3
 
 
 def test_a_search_for_a_long_training_sees_two_lengths_and_is_resumed(split, tmp_path):
     settings = replace(QUICK_LOOKAHEAD, seconds=12.0, most_policy_runs=2)
-    how = {"for_epochs": 50, "lookahead": settings}
+    how = {"for_epochs": 5, "for_images": 480, "lookahead": settings}
     told: list[tuple[int, int]] = []
     whole = searched(split, tmp_path / "whole", on_lookahead=lambda *now: told.append(now), **how)
     facts = whole.policy.provenance["lookahead"]
     assert facts["doublings"] == 3.0 and told[-1][0] == told[-1][1]
+    assert (facts["for_epochs"], facts["for_images"]) == (5, 480)
+    console = Console(file=io.StringIO(), width=200)
+    print_result(replace(whole, out=None), console)
+    assert "For a training of 5 epochs on 480 images: " in console.file.getvalue()
     short, longer = (
         json.loads((tmp_path / "whole" / name).read_text()) for name in (POLICIES, LONGER)
     )

@@ -52,6 +52,9 @@ def print_result(result: Result, console: Console) -> None:
     verification = policy.provenance.get("verification")
     if "lookahead" in policy.provenance:
         _say(_looked_ahead(policy), console)
+        if "for_images" in (seen := policy.provenance["lookahead"] or {}):
+            training = f"{seen['for_epochs']} epochs on {seen['for_images']:,} images"
+            _say(f"For a training of {training}: their trend was followed to longer ones.", console)
     if (signal := signal_sentence(policy)) is not None:
         _say(signal, console)
     if (base := base_sentence(policy)) is not None:

@@ -28,6 +28,9 @@ from dada.policy_search.measuring import Measured
 
 FEWEST_IMAGES = 50  # of a half: with fewer the ends of trainings differ by chance alone
 MOST_DOUBLINGS = 3.0  # a trend is not followed further: what is noise of one doubling grows, too
+# What a search finds without a trend was judged in trainings of up to so many images seen, and was
+# better than every free policy there (docs/search-study.md: CIFAR-10, 4,000 images, 80 epochs).
+JUDGED = 320_000
 
 Runs = BranchedRuns | FeatureRuns
 
@@ -91,11 +94,16 @@ def plan_for(job: SearchJob, measured: Measured) -> LookaheadPlan | None:
     shapes, usual, free = _candidates(job, measured)
     whole = features or own
     doublings = 0.0 if features else _doublings(job, own)
-    # A run of twice the length beside each costs two more of them.
-    arms = (3 if doublings else 1) * (len(shapes) + len(free))
+    arms = len(shapes) + len(free)
     second = min(whole.affordable(arms, left), settings.most_policy_runs)
-    if second and doublings:
-        facts["doublings"] = doublings
+    if doublings:
+        # A run of twice the length beside each costs two more of them.
+        both = min(whole.affordable(3 * arms, left), settings.most_policy_runs)
+        second, doublings = (both, doublings) if both else (second, 0.0)
+    if doublings:
+        assert job.length is not None
+        wanted = {"for_epochs": job.length.epochs, "for_images": job.length.images}
+        facts |= {"doublings": doublings, **wanted}
     return LookaheadPlan(
         own=own,
         operations=operations,
@@ -132,11 +140,15 @@ def _affordable_runs(
 
 
 def _doublings(job: SearchJob, own: BranchedRuns) -> float:
-    """How often a training of the second round has to be doubled to be as long as the one that the
-    policy is for: longer trainings want more augmentation (docs/search-study.md)."""
-    if job.config.for_epochs is None or job.config.for_epochs <= own.epochs:
+    """How often a training of the second round has to be doubled to see as many images as the one
+    that the policy is for: longer trainings want more augmentation (docs/search-study.md).
+
+    For who said nothing, none where `dada train` is less than twice as long as what was judged.
+    """
+    if job.length is None or (not job.length.asked and job.length.images_seen < 2 * JUDGED):
         return 0.0
-    return round(min(MOST_DOUBLINGS, math.log2(job.config.for_epochs / own.epochs)), 4)
+    times = max(1.0, job.length.images_seen / own.images_seen)
+    return round(min(MOST_DOUBLINGS, math.log2(times)), 4)
 
 
 def _candidates(
