@@ -54,8 +54,8 @@ def print_result(result: Result, console: Console) -> None:
         _say(_looked_ahead(policy), console)
         if "for_images" in (seen := policy.provenance["lookahead"] or {}):
             training = f"{seen['for_epochs']} epochs on {seen['for_images']:,} images"
-            longer = f"their trainings were {seen['times_as_long']} times as long"
-            _say(f"For a training of {training}: {longer}.", console)
+            tried = f"policies were tried in ones {seen['times_as_long']} times as long as usual"
+            _say(f"For a training of {training}: {tried}.", console)
     if (signal := signal_sentence(policy)) is not None:
         _say(signal, console)
     if (base := base_sentence(policy)) is not None:
