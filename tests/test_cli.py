@@ -233,6 +233,10 @@ def test_show_draws_data(command, tmp_path):
             ("apply", "none", "in", "out", "--copies", "0"),
             "dada: --copies should be at least 1, got",
         ),
+        (
+            ("search", "digits", "--for-images", "0"),
+            "dada: --for-images should be positive, got 0",
+        ),
         (("apply", "none", "bare", "out"), "dada: bare: no image could be read"),
     ],
 )

@@ -40,6 +40,7 @@ WRONG = {
 }
 WRONG_IN_SEARCH = {
     **WRONG,
+    "for_images": (0, -5, 1.5, 10**12),
     "views": (0, 10**9, 1.5, "2"),
     "exclude": ("Invert", 5),
     "policy_betas": (5, "ab", (math.nan, 1)),

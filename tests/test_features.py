@@ -144,12 +144,13 @@ def test_a_pretrained_search_reads_features_and_is_resumed(split, tmp_path: Path
     save_file(network.state_dict(), tmp_path / "net.safetensors")
     train, val = ((p.images_NCHW, p.labels_N) for p in (split.train, split.val))
     how = {"model": NET, "weights": tmp_path / "net.safetensors", "device": "cpu", "epochs": 1}
-    how |= {"batch_size": 16, "lookahead": LOOKAHEAD}
+    how |= {"batch_size": 16, "lookahead": LOOKAHEAD, "for_epochs": 1000}
     # Trainings would take too long, so whole policies are read off the features, too.
     monkeypatch.setattr(BranchedRuns, "affordable", lambda *given: 0)
     policy = dada.search(train, val, out=tmp_path / "whole", **how).policy
     facts = policy.provenance["lookahead"]
     assert facts["features"] is True and "stand_in" not in facts
+    assert "times_as_long" not in facts  # no notice is taken of a length
     assert {"none", "trivialaugment"} < set(facts["policy_loss"])
     assert policy.provenance["signal"]["word"] in ("clear", "weak", "none")
 

@@ -7,6 +7,7 @@ import io
 import json
 import math
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,18 +17,27 @@ from torch import nn
 
 import dada
 from dada import Policy
-from dada.config import LOOKAHEAD, LOOKAHEAD_FINE_TUNING, TrainConfig, search_config
+from dada.api.preparation import SharedOptions, prepare
+from dada.api.searching import search_job as begun
+from dada.api.training import train_job
+from dada.config import (
+    LOOKAHEAD,
+    LOOKAHEAD_FINE_TUNING,
+    TrainConfig,
+    search_config,
+)
 from dada.data import Split, load, reduce, split_off_validation
 from dada.policy import baselines
 from dada.policy.space import SearchSpace
+from dada.policy_search import SearchJob
+from dada.policy_search.job import TrainingLength
 from dada.policy_search.lookahead import (
-    LONGER,
     OPERATIONS,
     POLICIES,
     runs,
     single_operations,
 )
-from dada.policy_search.lookahead.plan import _doublings
+from dada.policy_search.lookahead.plan import JUDGED, _times_as_long
 from dada.policy_search.lookahead.runs import BranchedRun, BranchedRuns, run_branches
 from dada.policy_search.lookahead.scoring import (
     ArmLosses,
@@ -582,37 +592,110 @@ def test_the_terminal_says_what_was_decided(seen, words):
 # --- a longer training than those in which a search looks ahead -----------------------------------
 
 
-def test_a_trend_is_followed_run_by_run():
-    """Weak augmentation is ahead now, and strong gains more from every doubling."""
-    now = ArmLosses(loss={"weak": [1.0, 1.1], "strong": [1.2, 1.3]})
-    later = ArmLosses(loss={"weak": [0.9, 1.0], "strong": [0.95, 1.05]})
-    followed = now.followed(later, 2.0)
-    assert followed.loss["weak"] == pytest.approx([0.8, 0.9])
-    assert followed.loss["strong"] == pytest.approx([0.7, 0.8])
-    assert now.followed(later, 1.0).loss["strong"] == pytest.approx(later.loss["strong"])
+LONG = 1e6  # seconds
 
 
-@pytest.mark.parametrize(("for_epochs", "doublings"), [(None, 0), (2, 0), (8, 2), (10**5, 3)])
-def test_how_far_a_trend_is_followed(split, for_epochs, doublings):
-    config = search_config("dada", for_epochs=for_epochs)
-    job = search_job(split, network(0), config, device=CPU)
+def test_the_longest_training_that_was_judged():
+    results = Path(__file__).parents[1] / "benchmarks" / "results"
+    judged = json.loads((results / "judge-cifar10.json").read_text())["settings"]
+    assert judged["train"] * judged["epochs"] == JUDGED
+
+
+@pytest.mark.parametrize(
+    ("epochs", "images", "asked", "times"),
+    [
+        (1, 48, True, 1),
+        (3, 48, True, 1),  # less than twice a training of the first round
+        (8, 48, True, 4),
+        (4, 96, True, 4),
+        (2, 192, True, 4),
+        (2 * JUDGED // 100, 100, False, 2 * JUDGED // 96),
+        (2 * JUDGED // 100 - 1, 100, False, 1),  # nobody said so, and little more than was judged
+    ],
+)
+def test_how_much_longer_the_second_round_trains(split, epochs, images, asked, times):
+    job = search_job(split, network(0), search_config("dada"), device=CPU)
     runs = BranchedRuns.of(job)
     two_epochs = replace(runs, halves=tuple((s, replace(c, epochs=2)) for s, c in runs.halves))
-    assert _doublings(job, two_epochs) == doublings
-    assert two_epochs.lengthened(2).epochs == 4
+    assert two_epochs.images_seen == 96 and _times_as_long(job, two_epochs, 6, LONG) == 1
+    told = replace(job, length=TrainingLength(epochs=epochs, images=images, asked=asked))
+    assert _times_as_long(told, two_epochs, 6, LONG) == times
+    assert two_epochs.lengthened(times).epochs == 2 * times
+    time_for_three = 3.5 * two_epochs.run_seconds(6)
+    assert _times_as_long(told, two_epochs, 6, time_for_three) == min(3, times)
+    assert _times_as_long(told, two_epochs, 6, 0.0) == 1
 
 
-def test_a_search_for_a_long_training_sees_two_lengths_and_is_resumed(split, tmp_path):
+def asked_search(data: Any, device: str, recipe: str | None = None, **settings: Any) -> SearchJob:
+    """As `dada search` would begin it, on a CPU, with the settings of looking ahead of a device."""
+    options = SharedOptions(model="small", device="cpu", recipe=recipe, settings=settings)
+    asked = prepare("search", data, options)
+    return begun(asked, None, "dada", LOOKAHEAD[device], False, None)[1]
+
+
+def some_images(count: int, side: int) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    shape = (count, 3, side, side)
+    images = torch.randint(256, shape, generator=generator, dtype=torch.uint8)
+    return images, torch.arange(count) % 10
+
+
+@pytest.mark.parametrize(
+    ("images", "side", "device", "times"),
+    [
+        (None, 8, "cpu", 1),  # the digits
+        (None, 8, "cuda", 1),
+        (200, 8, "cuda", 1),
+        (4000, 32, "cuda", 1),
+        (20_000, 4, "cuda", 1),
+        (50_000, 4, "cuda", 18),
+    ],
+)
+def test_who_says_nothing_gets_longer_trainings_for_many_images_alone(images, side, device, times):
+    """Searches on usual data were judged as they are."""
+    job = asked_search(some_images(images, side) if images else "digits", device)
+    assert _times_as_long(job, BranchedRuns.of(job), 6, LONG) == times
+
+
+def test_the_length_is_that_of_a_training_with_the_defaults():
+    data = reduce(load("digits"), 500, 0)
+    _, training = train_job(prepare("train", data, SharedOptions(device="cpu")), "none")
+    # What a search is asked of its own training is another matter.
+    length = asked_search(data, "cpu", epochs=3, batch_size=16).length
+    assert length == TrainingLength(epochs=training.length.epochs, images=500, asked=False)
+    length = asked_search(data, "cpu", for_images=50_000).length
+    assert length == TrainingLength(epochs=30, images=50_000, asked=True)
+    length = asked_search(data, "cpu", for_images=50_000, for_epochs=200).length
+    assert length is not None and length.images_seen == 10_000_000
+
+
+def test_the_length_of_a_recipe_is_its_evaluation_on_all_images():
+    job = asked_search(some_images(5000, 8), "cuda", "reduced_cifar10_wrn40_2")
+    assert len(job.split.train) == 2000
+    assert job.length == TrainingLength(epochs=200, images=5000, asked=False)
+    assert _times_as_long(job, BranchedRuns.of(job), 6, LONG) == 200 * 5000 // (40 * 2000)
+
+
+def test_a_search_for_a_long_training_has_a_longer_second_round_and_is_resumed(split, tmp_path):
     settings = replace(QUICK_LOOKAHEAD, seconds=12.0, most_policy_runs=2)
-    how = {"for_epochs": 50, "lookahead": settings}
+    how = {"for_epochs": 3, "for_images": 96, "lookahead": settings}
     told: list[tuple[int, int]] = []
     whole = searched(split, tmp_path / "whole", on_lookahead=lambda *now: told.append(now), **how)
     facts = whole.policy.provenance["lookahead"]
-    assert facts["doublings"] == 3.0 and told[-1][0] == told[-1][1]
-    short, longer = (
-        json.loads((tmp_path / "whole" / name).read_text()) for name in (POLICIES, LONGER)
-    )
-    assert short.keys() == longer.keys() and short != longer
+    wanted = {"times_as_long": 2, "for_epochs": 3, "for_images": 96}
+    assert wanted.items() <= facts.items() and told[-1][0] == told[-1][1]
+    console = Console(file=io.StringIO(), width=200)
+    print_result(replace(whole, out=None), console)
+    assert "For a training of 3 epochs on 96 images: " in console.file.getvalue()
+    usual = searched(split, tmp_path / "usual", lookahead=settings)
+    assert "times_as_long" not in usual.policy.provenance["lookahead"]
+    rounds = {}
+    for file in (OPERATIONS, POLICIES):
+        texts = ((tmp_path / run / file).read_text() for run in ("whole", "usual"))
+        rounds[file] = [json.loads(text) for text in texts]
+    assert rounds[OPERATIONS][0] == rounds[OPERATIONS][1]
+    assert rounds[POLICIES][0].keys() == rounds[POLICIES][1].keys()
+    assert rounds[POLICIES][0] != rounds[POLICIES][1]
 
     def stop(done: int, total: int) -> None:
         if done == total - 1:

@@ -531,6 +531,7 @@ def parsed(command: str) -> dict[str, object]:
         ("dada", {"exclude": ("Invert", "Solarize"), "lr": 0.025, "batch_size": 16, "views": 2}),
         ("dada", {"fixed_validation": True, "draws": "batch", "hypergradient": "forward"}),
         ("paper", {"magnitudes": "pathwise"}),
+        ("dada", {"for_epochs": 200, "for_images": 50_000}),
     ],
 )
 def test_the_command_asks_for_the_same_settings(preset, changes):
@@ -543,7 +544,7 @@ def test_the_command_asks_for_the_same_settings(preset, changes):
     assert given["out"] == Path("runs/my photos") and given["seed"] == 5
     assert (given["data"], given["model"], given["preset"]) == ("digits", "wrn40_2", preset)
     names = ["estimator", "draws", "views", "magnitudes", "hypergradient", "epochs"]
-    names += ["batch_size", "lr"]
+    names += ["batch_size", "lr", "for_epochs", "for_images"]
     asked = {name: given[name] for name in names}
     asked["fixed_validation"] = given["fixed_validation"] or None
     asked["exclude"] = tuple(filter(None, str(given["exclude"]).split(","))) or None

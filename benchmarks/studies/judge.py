@@ -23,7 +23,7 @@ unit: the mean of each one's trainings.
                       with the seeds of what they found; the record it reads leaves out data NAME.
                       Searches of the file that were not verified are, without searching again
 
-With `--for-epochs` the default search is told for how long a training its policy is.
+With `--for-epochs` and `--for-images` the default search is told for what training its policy is.
 
 The difference to `dada` comes with Welch's 95% interval: the spread between searches on one side,
 between trainings on the other. What is found and what is returned are compared search by search.
@@ -128,6 +128,7 @@ class Judge:
     found: dict[str, Any]
     out: Path | None
     for_epochs: int | None = None
+    for_images: int | None = None
     verify: VerifyConfig | None = None
 
     def save(self) -> None:
@@ -151,8 +152,8 @@ class Judge:
         train = sample.whole.train
         data = train.batch(torch.arange(len(train)))
         settings = dict(PRESETS[name])
-        if name == "dada" and self.for_epochs is not None:
-            settings["for_epochs"] = self.for_epochs
+        if name == "dada":
+            settings |= {"for_epochs": self.for_epochs, "for_images": self.for_images}
         looked, begun = [0.0], time.time()
         with TemporaryDirectory() as folder:
             run = Path(folder) / "run"
@@ -337,6 +338,7 @@ def main() -> None:
     parser.add_argument("--batch-size", type=int, default=128)
     parser.add_argument("--epochs", type=int, default=80)
     parser.add_argument("--for-epochs", type=int, help="handed to the default search")
+    parser.add_argument("--for-images", type=int, help="likewise")
     parser.add_argument("--searches", type=int, default=4)
     parser.add_argument("--first", type=int, default=0, help="seed of the first search, sample")
     parser.add_argument("--sample-seed", type=int, help="of the one sample; else --first")
@@ -375,6 +377,7 @@ def main() -> None:
         found=found,
         out=args.out,
         for_epochs=args.for_epochs,
+        for_images=args.for_images,
         verify=verify,
     )
     searches = range(args.first, args.first + args.searches)

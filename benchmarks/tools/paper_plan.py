@@ -31,7 +31,7 @@ class Plan:
 # What is searched for, by the name of the arm; every other arm is a policy by name.
 SEARCHES: dict[str, dict[str, Any]] = {
     "dada": {"preset": "dada"},
-    "dada-for-200": {"preset": "dada", "for_epochs": 200},
+    "dada-for-200": {"preset": "dada", "for_epochs": 200, "for_images": 50_000},
     "paper relax": {"estimator": "relax"},
     "paper gumbel": {"estimator": "gumbel"},
     "paper full": {"estimator": "relax"},

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from faster_table import faster_table
 from measure import RESULTS, SEARCH, markdown, result_of, stratified_welch, units_of, welch
+from scipy.stats import spearmanr
 
 SECONDS = ("seconds", "verifying")  # of a search in the judge
 JUDGED_ON_A_CPU = {
@@ -300,6 +301,29 @@ def cpu_judge_table() -> str:
     return markdown((*columns, "minus TrivialAugment"), rows)
 
 
+def lengths_table() -> str:
+    """How well shorter second rounds, and the trend of two, know the order of shapes in longer."""
+    titles = {"cifar10": "CIFAR-10, 16 pixels", "rsscn7": "RSSCN7, 16 pixels", "digits": "digits"}
+    rows = []
+    for name, title in titles.items():
+        searches = result_of("lengths")["data"][name].values()
+        seen: dict[str, list[float]] = {}
+        for each in searches:
+            by_length = {
+                times: [statistics.mean(runs) for runs in found["loss"].values()]
+                for times, found in each.items()
+            }
+            one, two, truth = (by_length[times] for times in "128")
+            by_length["followed"] = [a + 3 * (b - a) for a, b in zip(one, two, strict=True)]
+            for reading in ("1", "2", "3", "4", "followed"):
+                agreement = spearmanr(by_length[reading], truth).statistic
+                seen.setdefault(reading, []).append(agreement)
+        means = (f"{statistics.mean(each):.2f}" for each in seen.values())
+        rows.append((title, len(searches), *means))
+    lengths = ("usual", "two times", "three times", "four times", "usual and two, followed")
+    return markdown(("data", "searches", *lengths), rows)
+
+
 def for_epochs_table() -> str:
     """Searches that were told how long a training is, against their rivals, length by length."""
     against = ("rival", "uniform", "trivialaugment")
@@ -336,6 +360,7 @@ LOG: dict[str, Callable[[], str]] = {
     "rsscn7 second round": lambda: second_round_table("rsscn7"),
     "digits second round": lambda: second_round_table("digits"),
     "long second round": lambda: second_round_table("cifar10-200-epochs"),
+    "lengths table": lengths_table,
     "rules table": rules_table,
     "rsscn7 stand-in": lambda: second_round_table("rsscn7-cpu"),
     "cifar10 stand-in": lambda: second_round_table("cifar10-cpu"),

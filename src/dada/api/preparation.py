@@ -201,14 +201,15 @@ class Preparation:
             self.tell(models.fit_weights(network, self.weights, self.model_name(split)))
         return network
 
-    def usual(self, config: Config, split: Split) -> Config:
+    def usual(self, config: Config, split: Split, images: int | None = None) -> Config:
         """Other settings where the network was trained before, or for another optimiser or task.
 
         Those that the user gave stay. Few images make small batches, for fine-tuning has few steps.
+        `images` are as many as in `split`, unless it is said.
         """
         if self.recipe is not None:
             return config
-        images = len(split.train)
+        images = len(split.train) if images is None else images
         of_task = tasks.named(split.task).settings_for(self.model_name(split))
         if of_task and isinstance(config, TrainConfig):
             return replace(config, **self._not_given(of_task))

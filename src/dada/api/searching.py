@@ -17,6 +17,7 @@ from dada.api.settings import (
     lookahead_settings,
     reduced,
     search_settings,
+    training_length,
     verify_settings,
     with_room,
     without_idle_operations,
@@ -52,6 +53,7 @@ def search_job(
     ahead = lookahead_settings(asked, split.task, config, lookahead)
     verification = verify_settings(asked, config, verify, verify_budget)
     config = replace(asked.usual(config, split), base=base)
+    length = training_length(asked, config, split)  # of all images, before some are drawn
     if asked.recipe is not None:
         split = reduced(split, asked.recipe, seed)
     undivided = split if split.val is None else None
@@ -75,6 +77,7 @@ def search_job(
             network=network,
             build=models.untrained(pristine, *shape, asked.weights),
             training=replace(asked, settings={}).usual(TrainConfig(), split),
+            length=length,
             pretrained=asked.weights is not None,
             choose_base=asked.leaves_base_open(split),
             model_name=name,

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import torch
 
-from dada import tasks
+from dada import recipes, tasks
 from dada.api.preparation import Preparation
 from dada.comparison import METRICS
 from dada.config import (
@@ -33,6 +33,7 @@ from dada.engine.memory import memory_of_machine
 from dada.models.weights import Tell
 from dada.ops import Op
 from dada.policy.space import SearchSpace
+from dada.policy_search.job import TrainingLength
 from dada.recipes import Recipe
 from dada.safe_text import printable, quoted
 
@@ -153,6 +154,21 @@ def metric_for(split: Split, metric: str | None) -> str:
         known = ", ".join(task.metrics)
         raise ValueError(f"`metric` of {task.name} should be one of {known}, got {quoted(metric)}")
     return metric or task.decides
+
+
+def training_length(asked: Preparation, config: SearchConfig, split: Split) -> TrainingLength:
+    """Of the training that the policy is for: as the user said, else what `dada train` would do on
+    all of these images, or the paper where the search is by one of its recipes."""
+    images = config.for_images or len(split.train)
+    if asked.recipe is not None:
+        evaluation = f"{asked.recipe.data}_{asked.recipe.model}"
+        usual = recipes.named(evaluation, wants="train").train
+        assert usual is not None
+    else:
+        usual = replace(asked, command="train", settings={}).usual(TrainConfig(), split, images)
+    epochs = config.for_epochs or usual.epochs_for(max(1, images // usual.batch_size))
+    said = config.for_epochs is not None or config.for_images is not None
+    return TrainingLength(epochs=epochs, images=images, asked=said)
 
 
 def reduced(split: Split, recipe: Recipe, seed: int) -> Split:

@@ -164,7 +164,9 @@ class SearchConfig(InEpochs):
     measure_from: float = 0.25  # fraction of the training after which the policy may move
     top: int = 25  # sub-policies kept by update "adam"
     lookahead: float | None = None  # seconds of looking ahead, roughly; 0 is none, None as needed
-    for_epochs: int | None = None  # of the training that the policy is for; None: some dozens
+    # The training that the policy is for; None: as `dada train` would, on all images of the data.
+    for_epochs: int | None = None
+    for_images: int | None = None
     # How the network is trained meanwhile.
     epochs: int | None = None  # None: as many as make `least_steps`
     least_epochs: int = 10
@@ -194,7 +196,7 @@ class SearchConfig(InEpochs):
         )
         for name in ("views", "batch_size", "lr", "temperature", "policy_lr", "top"):
             positive(name, getattr(self, name))
-        for name in ("epochs", "for_epochs", "gumbel_branches"):
+        for name in ("epochs", "for_epochs", "for_images", "gumbel_branches"):
             if getattr(self, name) is not None:
                 positive(name, getattr(self, name))
         if self.lookahead is not None and not 0 <= self.lookahead < math.inf:

@@ -23,6 +23,7 @@ MOST = {
     **dict.fromkeys(("lookahead", "verify_budget", "seconds"), 10_000_000),  # four months
     "at_once": 1000,
     "copies": 1_000_000,
+    "for_images": 1_000_000_000,
 }
 
 

@@ -23,6 +23,24 @@ from dada.runlog import RunLog
 
 
 @dataclass(frozen=True, kw_only=True)
+class TrainingLength:
+    """How long the training is that a policy is for.
+
+    Lengths are compared in images seen. A small data set and a large one, or small batches and
+    large ones (whose learning rates are larger), differ in epochs and in steps where a network has
+    had as much to learn from.
+    """
+
+    epochs: int
+    images: int
+    asked: bool  # else it is what `dada train` would do
+
+    @property
+    def images_seen(self) -> int:
+        return self.epochs * self.images
+
+
+@dataclass(frozen=True, kw_only=True)
 class SearchJob:
     """With `run`, every phase writes what it has to its directory, and continues from there."""
 
@@ -33,6 +51,7 @@ class SearchJob:
     model_name: str
     config: SearchConfig
     training: TrainConfig = FROM_SCRATCH  # of those trainings; a pretrained network's are gentler
+    length: TrainingLength | None = None  # None: as long as those
     pretrained: bool = False
     choose_base: bool = False  # whether to mirror, turn and cut is a question: nobody said so
     lookahead: LookaheadConfig

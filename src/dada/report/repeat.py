@@ -36,6 +36,7 @@ FLAGS = (
     "fixed_validation",
     "lookahead",
     "for_epochs",
+    "for_images",
     "epochs",
     "batch_size",
     "lr",

@@ -46,7 +46,11 @@ def search(
         bool | None, typer.Option(help="Always the same validation batch, as the authors did.")
     ] = None,
     for_epochs: Annotated[
-        int | None, typer.Option(help="Epochs of the training that the policy is for.")
+        int | None,
+        typer.Option(help="Epochs of the training that the policy is for; default: dada train's."),
+    ] = None,
+    for_images: Annotated[
+        int | None, typer.Option(help="Its images; default: all of the data.")
     ] = None,
     lookahead: Annotated[
         float | None,
@@ -73,6 +77,7 @@ def search(
             verify_budget=verify_budget,
             lookahead=lookahead,
             for_epochs=for_epochs,
+            for_images=for_images,
             estimator=estimator,
             space=space,
             exclude=comma_separated(exclude),

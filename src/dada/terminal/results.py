@@ -52,6 +52,10 @@ def print_result(result: Result, console: Console) -> None:
     verification = policy.provenance.get("verification")
     if "lookahead" in policy.provenance:
         _say(_looked_ahead(policy), console)
+        if "for_images" in (seen := policy.provenance["lookahead"] or {}):
+            training = f"{seen['for_epochs']} epochs on {seen['for_images']:,} images"
+            tried = f"policies were tried in ones {seen['times_as_long']} times as long as usual"
+            _say(f"For a training of {training}: {tried}.", console)
     if (signal := signal_sentence(policy)) is not None:
         _say(signal, console)
     if (base := base_sentence(policy)) is not None:

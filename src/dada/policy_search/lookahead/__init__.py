@@ -33,13 +33,8 @@ from dada.config import Base
 from dada.policy import Policy
 from dada.policy_search.free_policies import usual_policy
 from dada.policy_search.job import SearchJob
-from dada.policy_search.lookahead.plan import (
-    LookaheadPlan,
-    plan_for,
-    single_operations,
-    with_fewer_steps,
-)
-from dada.policy_search.lookahead.scoring import ArmLosses, choose_policy, score_operations
+from dada.policy_search.lookahead.plan import plan_for, single_operations, with_fewer_steps
+from dada.policy_search.lookahead.scoring import choose_policy, score_operations
 from dada.policy_search.lookahead.shapes import policies_of
 from dada.policy_search.lookahead.signal import signal_of
 from dada.policy_search.measuring import Measured
@@ -47,7 +42,7 @@ from dada.policy_search.measuring import Measured
 __all__ = ["LookedAhead", "OnRun", "look_ahead", "single_operations", "with_fewer_steps"]
 
 # In a run directory.
-OPERATIONS, POLICIES, LONGER = "lookahead.json", "lookahead-policies.json", "lookahead-longer.json"
+OPERATIONS, POLICIES = "lookahead.json", "lookahead-policies.json"
 
 OnRun = Callable[[int, int], None]
 """(runs done, runs in all)"""
@@ -96,7 +91,13 @@ def _look_ahead(job: SearchJob, measured: Measured, on_run: OnRun | None) -> tup
     policy, chosen = found[plan.usual.name], {"shape": plan.usual.name}
     if plan.second:
         named = plan.free | found if plan.free_first else found | plan.free
-        ends = _ends_of(plan, base, named, job, told_after(plan.first + plan.base.count))
+        ends = plan.whole.with_base(base).losses(
+            named,
+            plan.second,
+            file=POLICIES,
+            first=job.lookahead.most_runs,
+            on_run=told_after(plan.first + plan.base.count),
+        )
         name, seen = choose_policy(named, ends)
         policy, chosen = named[name], {"shape": name, **seen}
     # 3. How sure is that? Where chance explains what was seen, the usual policy is taken.
@@ -109,25 +110,6 @@ def _look_ahead(job: SearchJob, measured: Measured, on_run: OnRun | None) -> tup
         provenance["base"] = None if chosen_base is None else chosen_base.facts()
     facts = {**plan.facts, "runs": plan.first, "score": score, **chosen}
     return _with_facts(replace(policy, provenance=provenance), facts), base
-
-
-def _ends_of(
-    plan: LookaheadPlan,
-    base: Base,
-    named: dict[str, Policy],
-    job: SearchJob,
-    ended: Callable[[int], None],
-) -> ArmLosses:
-    """The second round; where the policy is for longer trainings, with their trend followed."""
-    first, count = job.lookahead.most_runs, plan.second
-    whole, own = plan.whole.with_base(base), plan.own.with_base(base)
-    ends = whole.losses(named, count, file=POLICIES, first=first, on_run=ended)
-    if not plan.doublings:
-        return ends
-    longer = own.lengthened(2).losses(
-        named, count, file=LONGER, first=first, on_run=lambda done: ended(count + done)
-    )
-    return ends.followed(longer, plan.doublings)
 
 
 def _with_facts(policy: Policy, facts: dict[str, Any] | None) -> Policy:

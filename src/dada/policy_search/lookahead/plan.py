@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -27,7 +26,9 @@ from dada.policy_search.lookahead.stand_in import StandIn
 from dada.policy_search.measuring import Measured
 
 FEWEST_IMAGES = 50  # of a half: with fewer the ends of trainings differ by chance alone
-MOST_DOUBLINGS = 3.0  # a trend is not followed further: what is noise of one doubling grows, too
+# What short trainings chose was judged in trainings of up to so many images seen, and was better
+# than every free policy there (docs/search-study.md: CIFAR-10, 4,000 images, 80 epochs).
+JUDGED = 320_000
 
 Runs = BranchedRuns | FeatureRuns
 
@@ -48,13 +49,12 @@ class LookaheadPlan:
     free_first: bool  # before the shapes; what is first of all is left only for a clear gain
     whole: Runs
     second: int
-    doublings: float  # of a training's length, until it is as long as the one the policy is for
     facts: dict[str, Any]  # for a policy file: what looked ahead
 
     @property
     def total(self) -> int:
         """Runs of all."""
-        return self.first + self.base.count + (2 if self.doublings else 1) * self.second
+        return self.first + self.base.count + self.second
 
 
 def plan_for(job: SearchJob, measured: Measured) -> LookaheadPlan | None:
@@ -89,13 +89,14 @@ def plan_for(job: SearchJob, measured: Measured) -> LookaheadPlan | None:
         bases = BASES_OF_PLACES if tasks.named(job.split.task).moves else BASES
         base = BaseQuestion.of(runs, share, small="stand_in" in facts, all_bases=bases)
     shapes, usual, free = _candidates(job, measured)
-    whole = features or own
-    doublings = 0.0 if features else _doublings(job, own)
-    # A run of twice the length beside each costs two more of them.
-    arms = (3 if doublings else 1) * (len(shapes) + len(free))
+    arms = len(shapes) + len(free)
+    whole: Runs = features or own
+    if features is None and (times := _times_as_long(job, own, arms, left)) > 1:
+        assert job.length is not None
+        whole = own.lengthened(times)
+        wanted = {"for_epochs": job.length.epochs, "for_images": job.length.images}
+        facts |= {"times_as_long": times, **wanted}
     second = min(whole.affordable(arms, left), settings.most_policy_runs)
-    if second and doublings:
-        facts["doublings"] = doublings
     return LookaheadPlan(
         own=own,
         operations=operations,
@@ -108,7 +109,6 @@ def plan_for(job: SearchJob, measured: Measured) -> LookaheadPlan | None:
         free_first=tasks.named(job.split.task).moves,
         whole=whole,
         second=second,
-        doublings=doublings,
         facts=facts,
     )
 
@@ -131,12 +131,16 @@ def _affordable_runs(
     return runs, count
 
 
-def _doublings(job: SearchJob, own: BranchedRuns) -> float:
-    """How often a training of the second round has to be doubled to be as long as the one that the
-    policy is for: longer trainings want more augmentation (docs/search-study.md)."""
-    if job.config.for_epochs is None or job.config.for_epochs <= own.epochs:
-        return 0.0
-    return round(min(MOST_DOUBLINGS, math.log2(job.config.for_epochs / own.epochs)), 4)
+def _times_as_long(job: SearchJob, own: BranchedRuns, arms: int, seconds: float) -> int:
+    """How many times as long the trainings of the second round are as those of the first: as long
+    as the one that the policy is for, or as there is time for. Longer ones want more augmentation.
+
+    For who said nothing, not longer where `dada train` is less than twice what was judged.
+    """
+    if job.length is None or (not job.length.asked and job.length.images_seen < 2 * JUDGED):
+        return 1
+    affordable = int(seconds / own.run_seconds(arms))
+    return max(1, min(affordable, job.length.images_seen // own.images_seen))
 
 
 def _candidates(

@@ -204,6 +204,11 @@ class BranchedRuns(ArmRuns):
         assert epochs is not None
         return epochs
 
+    @property
+    def images_seen(self) -> int:
+        """By a training."""
+        return self.epochs * len(self.read_on.train)
+
     def lengthened(self, times: int) -> BranchedRuns:
         """The same with trainings that are so many times as long."""
         here, there = (

@@ -30,18 +30,6 @@ class ArmLosses:
     def runs(self) -> int:
         return len(next(iter(self.loss.values())))
 
-    def followed(self, longer: ArmLosses, doublings: float) -> ArmLosses:
-        """What the losses would be after so many doublings of the training, one of which `longer`
-        has seen: the same change for each, run by run."""
-        return ArmLosses(
-            loss={
-                name: [
-                    a + doublings * (b - a) for a, b in zip(each, longer.loss[name], strict=True)
-                ]
-                for name, each in self.loss.items()
-            }
-        )
-
     @property
     def loss_RA(self) -> Tensor:
         """Runs x arms."""
