@@ -12,13 +12,7 @@ from torch import nn
 
 import dada
 from dada import data
-from dada.config import (
-    Base,
-    SearchConfig,
-    TrainConfig,
-    seed_number,
-    whole_number,
-)
+from dada.config import Base, SearchConfig, TrainConfig, seed_number, whole_number
 
 IMAGES = torch.arange(40 * 64).view(40, 1, 8, 8).remainder(251).to(torch.uint8)
 PAIR = (IMAGES, torch.arange(40) % 2)

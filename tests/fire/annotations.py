@@ -17,14 +17,7 @@ from .cases import FaultError, Fuzzer, accepted, check_line
 from .mutations import anything, damaged_bytes, damaged_json, text
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from scenes import (
-    Scenes,
-    write_coco,
-    write_masks,
-    write_objects,
-    write_voc,
-    write_yolo,
-)
+from scenes import Scenes, write_coco, write_masks, write_objects, write_voc, write_yolo
 
 
 class Annotations(Fuzzer):

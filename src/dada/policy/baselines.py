@@ -91,9 +91,9 @@ def uniform(space: SearchSpace | None = None) -> Policy:
     return Policy.from_rows(rows, space.name, name="uniform")
 
 
-def init(space: SearchSpace | None = None) -> Policy:
+def init() -> Policy:
     """Where the paper's search starts: probability and magnitude one half."""
-    space = space or SearchSpace.named("paper")
+    space = SearchSpace.named("paper")
     rows = [[(op, 0.5, 0.5) for op in names] for names in space.subpolicies]
     return Policy.from_rows(rows, space.name, name="init")
 
