@@ -534,7 +534,7 @@ def test_a_run_that_only_lacks_its_judgement_is_judged(tmp_path, monkeypatch):
         raise StopError
 
     with monkeypatch.context() as patch:
-        patch.setattr(loop, "evaluate", killed)
+        patch.setattr(loop.Slot, "evaluate", killed)
         with pytest.raises(StopError):
             quick_train(out=tmp_path / "torn")
     again: list[int] = []
