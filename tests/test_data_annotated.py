@@ -15,7 +15,7 @@ import torch
 from PIL import Image
 
 from dada.data import Split, load
-from dada.data.outlines import polygons_to_map
+from dada.data.outlines import objects_map
 from scenes import (
     Boxes,
     Masks,
@@ -140,7 +140,7 @@ def test_images_that_are_cropped_take_their_boxes_along(tmp_path: Path) -> None:
 
 
 def test_a_polygon_takes_the_pixels_whose_centres_it_holds() -> None:
-    found = polygons_to_map((4, 5), {1: [[1, 1, 4, 1, 4, 3, 1, 3]], 2: [[0, 0, 1.6, 0, 0, 1.6]]})
+    found = objects_map((4, 5), [[[1, 1, 4, 1, 4, 3, 1, 3]], [[0, 0, 1.6, 0, 0, 1.6]]], "here")
     wanted = [[2, 0, 0, 0, 0], [0, 1, 1, 1, 0], [0, 1, 1, 1, 0], [0, 0, 0, 0, 0]]
     assert found.tolist() == wanted
 
