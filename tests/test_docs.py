@@ -520,6 +520,11 @@ def test_defaults_and_limits_in_the_text_are_the_codes(page: str) -> None:
     assert [words for words in sentences_about_settings()[page] if words not in text] == []
 
 
+def test_tables_and_numbers_are_the_measured_ones() -> None:
+    check = [sys.executable, str(ROOT / "benchmarks" / "tools" / "tables.py"), "--check"]
+    subprocess.run(check, check=True)
+
+
 def test_the_questions_name_every_dependency() -> None:
     project = tomllib.loads(read(ROOT / "pyproject.toml"))["project"]
     needed = {re.split(r"[<>=]", name)[0] for name in project["dependencies"]}
