@@ -16,6 +16,7 @@ without a language.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -387,6 +388,20 @@ def test_every_file_that_is_named_exists(page: Path) -> None:
     assert [name for name in sorted(named) if not (ROOT / name).is_file()] == []
 
 
+def test_what_pages_place_in_a_file_is_there() -> None:
+    """`train_many` of `src/dada/training/many.py`."""
+    placed = re.compile(r"((?:`\w+`(?:, | and )?)+) (?:in|of) `(src/[\w/]+\.py)`")
+    found = [pair for page in PAGES for pair in placed.findall(" ".join(read(page).split()))]
+    named = [(name, file) for names, file in found for name in re.findall(r"`(\w+)`", names)]
+    assert len(named) > 20
+    missing = [
+        (name, file)
+        for name, file in named
+        if not re.search(rf"^(?:def |class )?{name}\b", read(ROOT / file), re.MULTILINE)
+    ]
+    assert missing == []
+
+
 @pytest.mark.parametrize("page", PAGES, ids=page_ids(PAGES))
 def test_every_module_that_is_named_exists(page: Path) -> None:
     """`dada.data.load`, `dada.terminal.tracking.tracker`."""
@@ -434,6 +449,9 @@ def sentences_about_settings() -> dict[str, list[str]]:
     first_phase = SEARCH_FINE_TUNING["least_steps"]
     large, small = (-(-batch.WORTH_SHARING // (3 * side * side)) for side in (224, 32))
     gib, mib = 2**30, 2**20
+    project = tomllib.loads(read(ROOT / "pyproject.toml"))["project"]
+    python, torch_version = project["requires-python"], project["dependencies"][0]
+    needed = f"Python{python} or newer, {torch_version} or newer".replace(">=", " ")
     return {
         "docs/search.md": [
             f"{steps} steps ({fewer} steps on a GPU, and where a",
@@ -498,6 +516,8 @@ def sentences_about_settings() -> dict[str, list[str]]:
             f"refused above {npz.DEFAULT_LIMIT_GIB:g} GiB",
             f"The same as a policy file, of at most {safe_json.MOST_BYTES // mib} MB",
         ],
+        "README.md": [needed],
+        "docs/faq.md": [needed],
         "docs/explore.md": [
             f"at most {server.MOST_PICTURE // mib} MB and {session.MOST_PIXELS // 10**6} million "
             f"pixels, policies at most {session.MOST_SUBPOLICIES:,} sub-policies",
@@ -542,6 +562,11 @@ def test_the_page_lists_what_a_training_writes(tmp_path: Path) -> None:
     listed = {name for row in rows for name in re.findall(r"`([\w.]+)`", row)}
     written = {file.name for file in out.iterdir()}
     assert written | {"checkpoint.previous.pt"} == listed  # which a long training has, too
+    keys = table.partition("`scores.json`:")[2].partition("The weights are read")[0]
+    scores = json.loads((out / "scores.json").read_text())
+    assert set(re.findall(r"`(\w+)`", "".join(re.findall(r"^\| .*? \|", keys, re.M)))) == set(
+        scores
+    )
 
 
 def test_the_site_has_every_page() -> None:
