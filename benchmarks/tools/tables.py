@@ -2,7 +2,8 @@
 
     python benchmarks/tools/tables.py [--check]
 
-A table stands between <!-- NAME --> and <!-- end -->, a number in the text as `numbers.py` says.
+A table stands between <!-- NAME --> and <!-- end -->, a number in the text as
+`numbers_in_text.py` says.
 """
 
 from __future__ import annotations
