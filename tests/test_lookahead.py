@@ -20,7 +20,13 @@ from dada.config import LOOKAHEAD, LOOKAHEAD_FINE_TUNING, TrainConfig, search_co
 from dada.data import Split, load, reduce, split_off_validation
 from dada.policy import baselines
 from dada.policy.space import SearchSpace
-from dada.policy_search.lookahead import LONGER, OPERATIONS, POLICIES, runs, single_operations
+from dada.policy_search.lookahead import (
+    LONGER,
+    OPERATIONS,
+    POLICIES,
+    runs,
+    single_operations,
+)
 from dada.policy_search.lookahead.plan import _doublings
 from dada.policy_search.lookahead.runs import BranchedRun, BranchedRuns, run_branches
 from dada.policy_search.lookahead.scoring import (
