@@ -75,12 +75,6 @@ def images_BCHW(device: torch.device) -> torch.Tensor:
 
 
 @pytest.fixture
-def grey_images_BCHW(images_BCHW: torch.Tensor) -> torch.Tensor:
-    """The first channel of the same images."""
-    return images_BCHW[:, :1].clone()
-
-
-@pytest.fixture
 def command(monkeypatch, capsys, tmp_path):
     """Runs `dada ARGUMENTS` in an empty directory: (exit code, standard output, standard error)."""
     monkeypatch.chdir(tmp_path)

@@ -1,11 +1,13 @@
-"""Small settings for the phases that decide, so that tests of searches have them too."""
+"""What several tests share: small settings for the phases that decide, and ways to stop a run."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from dada.config import LOOKAHEAD, LookaheadConfig, SearchConfig, ShortTraining, VerifyConfig
 from dada.data import Split
@@ -47,3 +49,25 @@ def search_job(
         device=device,
         graph=graph,
     )
+
+
+class StopError(Exception):
+    """What a test raises where a person would pull the plug."""
+
+
+def stop_after(epoch: int) -> Any:
+    def on_epoch(metrics: dict[str, Any], epochs: int) -> None:
+        if metrics["epoch"] == epoch:
+            raise StopError
+
+    return on_epoch
+
+
+class ForbidHostReads(TorchDispatchMode):
+    """Fails where a device would have to be waited for: .item(), bool(tensor), nonzero."""
+
+    forbidden = ("_local_scalar_dense", "nonzero", "masked_select", "equal.default", "_unique")
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        assert not any(name in str(func) for name in self.forbidden), f"{func} reads a tensor"
+        return func(*args, **(kwargs or {}))

@@ -6,6 +6,8 @@ Shapes: N scenes, M objects, H height, W width.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -177,3 +179,15 @@ def write_yolo(root: Path, scenes: Scenes, part: str = "") -> None:
         ]
         (labels / f"{file.stem}.txt").write_text("\n".join(lines))
     (root / "data.yaml").write_text("names:\n  0: lying\n  1: upright\n")
+
+
+WRITERS: dict[str, Callable[[Path, Scenes], None]] = {
+    "coco": write_coco,
+    "polygons": partial(write_coco, segmentation="polygons"),
+    "run lengths": partial(write_coco, segmentation="run lengths"),
+    "objects": write_objects,
+    "masks": write_masks,
+    "voc": write_voc,
+    "yolo": write_yolo,
+}
+"""The forms in which scenes can lie in a folder."""

@@ -9,7 +9,6 @@ import inspect
 import json
 import math
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -32,7 +31,7 @@ from dada.data import Split, TensorPart, load
 from dada.policy_search import SearchJob
 from dada.runlog import UNFINISHED_POLICY, read_log
 from dada.terminal.commands import main
-from quick import QUICK_LOOKAHEAD
+from quick import QUICK_LOOKAHEAD, StopError, stop_after
 
 SOURCE = Path(__file__).parents[1] / "src"
 PRESETS = ("dada", "paper")
@@ -77,18 +76,6 @@ def test_images_are_decoded_once_though_the_network_chooses_their_size(tmp_path,
     asked, split, _ = asked.load(dada.config.Base(), seed=0)
     assert split.image_size == asked.image_size == (96, 104) and asked.model == "small"
     assert len(decoded) == len(set(decoded)) == 4
-
-
-class StopError(Exception):
-    """What a test raises where a person would pull the plug."""
-
-
-def stop_after(epoch: int) -> Any:
-    def on_epoch(metrics: dict[str, Any], epochs: int) -> None:
-        if metrics["epoch"] == epoch:
-            raise StopError
-
-    return on_epoch
 
 
 # --- the same seed, the same policy -------------------------------------------------------------
@@ -505,21 +492,6 @@ def test_the_command_prints_what_it_found_and_where(tmp_path, monkeypatch, capsy
     }
     names = {"policy.json", "log.jsonl", "config.toml", "run.json", "finished.json"}
     assert names <= {file.name for file in run.iterdir()}
-
-
-# --- the page -----------------------------------------------------------------------------------
-
-
-def blocks_of(page: str) -> list[str]:
-    text = (Path(__file__).parents[1] / "docs" / page).read_text(encoding="utf-8")
-    return re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
-
-
-@pytest.mark.usefixtures("quick_lookahead")
-@pytest.mark.parametrize("code", blocks_of("search.md"))
-def test_the_examples_of_the_page_run(tmp_path, monkeypatch, code):
-    monkeypatch.chdir(tmp_path)
-    exec(compile(code, "search.md", "exec"), {"__name__": "__main__"})
 
 
 # --- verification -------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,17 +12,7 @@ from torch import nn
 
 import dada
 from dada import data
-from dada.config import (
-    LOOKAHEAD,
-    LOOKAHEAD_FINE_TUNING,
-    VERIFY,
-    VERIFY_FINE_TUNING,
-    Base,
-    SearchConfig,
-    TrainConfig,
-    seed_number,
-    whole_number,
-)
+from dada.config import Base, SearchConfig, TrainConfig, seed_number, whole_number
 
 IMAGES = torch.arange(40 * 64).view(40, 1, 8, 8).remainder(251).to(torch.uint8)
 PAIR = (IMAGES, torch.arange(40) % 2)
@@ -165,14 +154,3 @@ def test_an_error_inside_a_dataset_names_the_item() -> None:
 def test_a_transform_refuses_what_is_not_dense() -> None:
     with pytest.raises(ValueError, match="should be dense"):
         dada.Policy.load("uniform").transform()(IMAGES.float().to_sparse())
-
-
-def test_the_page_of_the_search_says_the_default_seconds():
-    page = (Path(__file__).parents[1] / "docs" / "search.md").read_text()
-    scratch, tuned = LOOKAHEAD, LOOKAHEAD_FINE_TUNING
-    ahead = f"{scratch['cuda'].seconds:g} on a GPU, {scratch['cpu'].seconds:g} on a CPU "
-    ahead += f"(pretrained: {tuned['cuda'].seconds:g} and {tuned['cpu'].seconds:g})"
-    verified = f"{VERIFY['cuda'].seconds:g} on a GPU "
-    verified += f"(pretrained: {VERIFY_FINE_TUNING['cuda'].seconds:g}), 0 on a CPU"
-    assert ahead in page and verified in page
-    assert VERIFY["cpu"].seconds == VERIFY_FINE_TUNING["cpu"].seconds == 0

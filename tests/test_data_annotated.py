@@ -15,13 +15,13 @@ import torch
 from PIL import Image
 
 from dada.data import Split, load
-from dada.data.outlines import polygons_to_map
+from dada.data.outlines import objects_map
 from scenes import (
+    WRITERS,
     Boxes,
     Masks,
     Scenes,
     coco_of,
-    write_coco,
     write_images,
     write_masks,
     write_objects,
@@ -48,20 +48,9 @@ def noted(split: Split, words: str) -> bool:
     return any(words in note for note in split.notes)
 
 
-@pytest.mark.parametrize(
-    "write",
-    [
-        lambda root: write_coco(root, SCENES),
-        lambda root: write_coco(root, SCENES, "polygons"),
-        lambda root: write_coco(root, SCENES, "run lengths"),
-        lambda root: write_objects(root, SCENES),
-        lambda root: write_voc(root, SCENES),
-        lambda root: write_yolo(root, SCENES),
-    ],
-    ids=["coco", "polygons", "run-lengths", "objects", "voc", "yolo"],
-)
-def test_every_form_gives_the_same_boxes(write, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
-    write(tmp_path)
+@pytest.mark.parametrize("form", [form for form in WRITERS if form != "masks"])
+def test_every_form_gives_the_same_boxes(form: str, tmp_path: Path) -> None:
+    WRITERS[form](tmp_path, SCENES)
     split = load(tmp_path)
     assert split.task == "detection" and split.classes == ("lying", "upright")
     np.testing.assert_allclose(rows_of(boxes_of(split)), rows_of(WANTED), atol=1e-3)
@@ -71,12 +60,7 @@ def test_every_form_gives_the_same_boxes(write, tmp_path: Path) -> None:  # type
 
 @pytest.mark.parametrize("form", ["masks", "polygons", "run lengths", "objects"])
 def test_every_form_with_masks_gives_the_same_classes_of_pixels(form: str, tmp_path: Path) -> None:
-    if form == "masks":
-        write_masks(tmp_path, SCENES)
-    elif form == "objects":
-        write_objects(tmp_path, SCENES)
-    else:
-        write_coco(tmp_path, SCENES, form)
+    WRITERS[form](tmp_path, SCENES)
     split = load(tmp_path, task="segmentation")
     wanted = load(Masks(6, 3)).train.targets[0]
     assert torch.equal(split.train.targets[0], wanted) and split.num_classes == 3
@@ -97,17 +81,11 @@ def test_packed_run_lengths(tmp_path: Path) -> None:
 @pytest.mark.parametrize("form", ["coco", "masks", "yolo", "yolo-inside", "voc"])
 def test_parts_in_folders(form: str, tmp_path: Path) -> None:
     for i, part in enumerate(("train", "val", "test")):
-        own, root = Scenes(5 + i, i), tmp_path / part
-        if form == "coco":
-            write_coco(root, own)
-        elif form == "masks":
-            write_masks(root, own)
-        elif form == "yolo":
-            write_yolo(root, own)
-        elif form == "voc":
-            write_voc(root, own)
-        else:
+        own = Scenes(5 + i, i)
+        if form == "yolo-inside":
             write_yolo(tmp_path, own, part)
+        else:
+            WRITERS[form](tmp_path / part, own)
     split = load(tmp_path)
     assert {name: len(part) for name, part in split.parts.items()} == {
         "train": 5,
@@ -140,7 +118,7 @@ def test_images_that_are_cropped_take_their_boxes_along(tmp_path: Path) -> None:
 
 
 def test_a_polygon_takes_the_pixels_whose_centres_it_holds() -> None:
-    found = polygons_to_map((4, 5), {1: [[1, 1, 4, 1, 4, 3, 1, 3]], 2: [[0, 0, 1.6, 0, 0, 1.6]]})
+    found = objects_map((4, 5), [[[1, 1, 4, 1, 4, 3, 1, 3]], [[0, 0, 1.6, 0, 0, 1.6]]], "here")
     wanted = [[2, 0, 0, 0, 0], [0, 1, 1, 1, 0], [0, 1, 1, 1, 0], [0, 0, 0, 0, 0]]
     assert found.tolist() == wanted
 

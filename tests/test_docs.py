@@ -16,6 +16,7 @@ without a language.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -35,9 +36,28 @@ import torch
 import typer
 from PIL import Image
 
-from dada import api, data
-from dada.config import SearchConfig
+from dada import api, data, safe_json, safe_text
+from dada.api import verifying
+from dada.config import (
+    FINE_TUNING,
+    FINE_TUNING_ADAMW,
+    LOOKAHEAD,
+    LOOKAHEAD_FINE_TUNING,
+    PRESETS,
+    SEARCH_FINE_TUNING,
+    VERIFY,
+    VERIFY_FINE_TUNING,
+    SearchConfig,
+    TrainConfig,
+)
+from dada.data import annotations, coco, copies, npz, one_size, voc, yolo
+from dada.data.split import IN_MEMORY_LIMIT
+from dada.engine import watch
+from dada.explorer import server, session
+from dada.ops import batch
 from dada.policy import space
+from dada.report import gallery, samples
+from dada.report.verdict import OFTEN
 from dada.terminal.commands import app, main
 
 ROOT = Path(__file__).parents[1]
@@ -368,6 +388,20 @@ def test_every_file_that_is_named_exists(page: Path) -> None:
     assert [name for name in sorted(named) if not (ROOT / name).is_file()] == []
 
 
+def test_what_pages_place_in_a_file_is_there() -> None:
+    """`train_many` of `src/dada/training/many.py`."""
+    placed = re.compile(r"((?:`\w+`(?:, | and )?)+) (?:in|of) `(src/[\w/]+\.py)`")
+    found = [pair for page in PAGES for pair in placed.findall(" ".join(read(page).split()))]
+    named = [(name, file) for names, file in found for name in re.findall(r"`(\w+)`", names)]
+    assert len(named) > 20
+    missing = [
+        (name, file)
+        for name, file in named
+        if not re.search(rf"^(?:def |class )?{name}\b", read(ROOT / file), re.MULTILINE)
+    ]
+    assert missing == []
+
+
 @pytest.mark.parametrize("page", PAGES, ids=page_ids(PAGES))
 def test_every_module_that_is_named_exists(page: Path) -> None:
     """`dada.data.load`, `dada.terminal.tracking.tracker`."""
@@ -401,12 +435,114 @@ def resolves(name: str) -> bool:
 # --- facts that the code has, too ---------------------------------------------------------------
 
 
-def test_settings_that_pages_name_are_the_codes() -> None:
-    config = SearchConfig()
-    steps = rf"{config.least_steps} steps \({config.least_steps // 2} "
-    for page in ("search.md", "settings.md"):
-        assert re.search(steps, read(ROOT / "docs" / page)), page
-    assert f"{config.magnitude_bins} bins" in read(ROOT / "docs" / "estimators.md")
+TIMES = {2: "twice", 4: "four times"}
+
+
+def sentences_about_settings() -> dict[str, list[str]]:
+    """What pages say of defaults and limits, as the code has them."""
+    search, scratch, tuned = SearchConfig(), TrainConfig(), TrainConfig(**FINE_TUNING)
+    cpu, cuda = LOOKAHEAD["cpu"], LOOKAHEAD["cuda"]
+    tuned_cpu, tuned_cuda = LOOKAHEAD_FINE_TUNING["cpu"], LOOKAHEAD_FINE_TUNING["cuda"]
+    verified, verified_tuned = VERIFY["cuda"], VERIFY_FINE_TUNING["cuda"]
+    long, short, tuning = verified.training, VERIFY["cpu"].training, verified_tuned.training
+    steps, fewer = search.least_steps, int(search.least_steps * cuda.steps_before)
+    first_phase = SEARCH_FINE_TUNING["least_steps"]
+    large, small = (-(-batch.WORTH_SHARING // (3 * side * side)) for side in (224, 32))
+    gib, mib = 2**30, 2**20
+    project = tomllib.loads(read(ROOT / "pyproject.toml"))["project"]
+    python, torch_version = project["requires-python"], project["dependencies"][0]
+    needed = f"Python{python} or newer, {torch_version} or newer".replace(">=", " ")
+    return {
+        "docs/search.md": [
+            f"{steps} steps ({fewer} steps on a GPU, and where a",
+            f"{search.least_epochs} epochs and {steps} steps at least, {fewer} steps on a GPU or",
+            f"| {PRESETS['paper'].epochs} epochs |",
+            f"up to {TIMES[cpu.most_policy_runs]} ({TIMES[cuda.most_policy_runs]} on a GPU)",
+            f"The default is {cuda.seconds:g} on a GPU and {cpu.seconds:g} on a CPU",
+            f"{cuda.seconds:g} on a GPU, {cpu.seconds:g} on a CPU "
+            f"(pretrained: {tuned_cuda.seconds:g} and {tuned_cpu.seconds:g})",
+            f"{verified.seconds:g} on a GPU (pretrained: {verified_tuned.seconds:g}), "
+            f"{VERIFY['cpu'].seconds:g} on a CPU",
+            f"{cuda.training.most_images:,} images ({cpu.training.most_images} on a CPU)",
+            f"{cpu.stand_in_images:,} images of each half with as many pixels as "
+            f"{cpu.stand_in_side}x{cpu.stand_in_side}",
+            f"on a card {cuda.stand_in_images:,}, {cuda.stand_in_side}x{cuda.stand_in_side}",
+            f"as above, {search.batch_size}, {search.lr:g}",
+        ],
+        "docs/settings.md": [f"{steps} steps ({fewer} on a GPU, and where a"],
+        "docs/estimators.md": [f"{search.magnitude_bins} bins"],
+        "docs/verify.md": [
+            f"it is {verified.seconds:g} on a GPU, and a training has {long.steps} steps there "
+            f"in place of {short.steps}",
+            f"With a pretrained network it is {verified_tuned.seconds:g}:",
+            f"`dada verify` adds {verifying.BUDGET:g} unless",
+            f"about {short.steps} steps ({long.steps} after a search on a GPU), and "
+            f"{short.least_epochs} epochs or more; of a pretrained network {tuning.steps} steps "
+            f"and {tuning.least_epochs} epochs or more",
+            f"{short.most_images:,} training images ({short.most_images_of_a_class} of a class",
+        ],
+        "docs/deviations.md": [f"on a GPU it has {verified.seconds:g} nominal seconds"],
+        "docs/photographs.md": [
+            f"a rate of {SEARCH_FINE_TUNING['lr']:g}, {first_phase} steps and "
+            f"{SEARCH_FINE_TUNING['least_epochs']} epochs at least ({first_phase // 5} steps and",
+            f"| {scratch.lr:g} | {tuned.lr:g} | {FINE_TUNING_ADAMW['lr']} |",
+            f"| {scratch.least_steps:,} steps, {scratch.least_epochs} at least | "
+            f"{tuned.least_steps} steps, {tuned.least_epochs} at least |",
+        ],
+        "docs/train.md": [
+            f"as many as make {scratch.least_steps:,} steps, {scratch.least_epochs} at least",
+            f"| `--lr` | {scratch.lr:g} |",
+        ],
+        "docs/compare.md": [
+            f"{scratch.least_steps:,} steps, and {scratch.least_epochs} passes at least",
+            f"{tuned.least_steps} steps, and {tuned.least_epochs} passes at least",
+        ],
+        "docs/operations.md": [
+            f"A batch of {large} images of 224x224 or more, or {small:,} of 32x32",
+        ],
+        "docs/data.md": [
+            f"More than {IN_MEMORY_LIMIT // gib} GiB of decoded pixels",
+            f"up to {copies.MOST_FILES:,} files",
+            f"a side of `image_size` {one_size.MOST_PIXELS_OF_A_SIDE:,}",
+            f"may unpack to {npz.DEFAULT_LIMIT_GIB:g} GiB",
+            f"{annotations.MOST_OBJECTS:,} objects of an image, {annotations.MOST_CLASSES:,} "
+            f"classes ({annotations.IGNORED - 1} for segmentation), {coco.MOST_BYTES // gib} GiB "
+            f"of COCO's JSON, {voc.MOST_BYTES // mib} MB of a VOC or YOLO file",
+        ],
+        "SECURITY.md": [
+            f"at most {coco.MOST_BYTES // gib} GiB (COCO) or {yolo.MOST_BYTES // mib} MB (a VOC",
+            f"at most {annotations.MOST_OBJECTS:,} objects, a data set "
+            f"{annotations.MOST_CLASSES:,} classes",
+            f"refused above {npz.DEFAULT_LIMIT_GIB:g} GiB",
+            f"The same as a policy file, of at most {safe_json.MOST_BYTES // mib} MB",
+        ],
+        "README.md": [needed],
+        "docs/faq.md": [needed],
+        "docs/explore.md": [
+            f"at most {server.MOST_PICTURE // mib} MB and {session.MOST_PIXELS // 10**6} million "
+            f"pixels, policies at most {session.MOST_SUBPOLICIES:,} sub-policies",
+        ],
+        "docs/reliability.md": [
+            f"the others wait for {watch.JOIN:g} seconds",
+            f"at most {safe_text.LONGEST_MESSAGE} characters",
+        ],
+        "docs/report.md": [
+            f"the {gallery.MOST_CARDS} likeliest ({gallery.CUT_CARDS} where there are more)",
+            f"up to {samples.MOST_IMAGES} training images, at most {samples.LONGEST_SIDE} pixels",
+            f"at least {OFTEN:g} times as often as their mean",
+        ],
+    }
+
+
+@pytest.mark.parametrize("page", sentences_about_settings())
+def test_defaults_and_limits_in_the_text_are_the_codes(page: str) -> None:
+    text = " ".join(read(ROOT / page).split())  # lines may be broken anywhere
+    assert [words for words in sentences_about_settings()[page] if words not in text] == []
+
+
+def test_tables_and_numbers_are_the_measured_ones() -> None:
+    check = [sys.executable, str(ROOT / "benchmarks" / "tools" / "tables.py"), "--check"]
+    subprocess.run(check, check=True)
 
 
 def test_the_questions_name_every_dependency() -> None:
@@ -426,6 +562,11 @@ def test_the_page_lists_what_a_training_writes(tmp_path: Path) -> None:
     listed = {name for row in rows for name in re.findall(r"`([\w.]+)`", row)}
     written = {file.name for file in out.iterdir()}
     assert written | {"checkpoint.previous.pt"} == listed  # which a long training has, too
+    keys = table.partition("`scores.json`:")[2].partition("The weights are read")[0]
+    scores = json.loads((out / "scores.json").read_text())
+    assert set(re.findall(r"`(\w+)`", "".join(re.findall(r"^\| .*? \|", keys, re.M)))) == set(
+        scores
+    )
 
 
 def test_the_site_has_every_page() -> None:

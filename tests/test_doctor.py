@@ -44,15 +44,15 @@ def test_this_machine_is_usable(tmp_path):
 def test_whatever_is_missing_comes_with_its_command(monkeypatch):
     monkeypatch.setattr(doctor, "find_spec", lambda name: None)
     found = by_name(doctor.examine())
-    for name, _, purpose, package in doctor.OPTIONAL:
+    for name, purpose in doctor.OPTIONAL.items():
         assert found[name].state == doctor.NOTE
-        assert purpose in found[name].found and found[name].hint == f"pip install {package}"
+        assert purpose in found[name].found and found[name].hint == f"pip install {name}"
     assert doctor.usable(doctor.examine())
 
 
 def test_the_optional_packages_are_those_of_the_project():
     extras = (ROOT / "pyproject.toml").read_text().split("[project.optional-dependencies]")[1]
-    named = {name for name, *_ in doctor.OPTIONAL}
+    named = set(doctor.OPTIONAL)
     for name in ("timm", "kornia", "albumentations", "datasets", "matplotlib"):
         assert name in named and f'"{name}"' in extras
     needed = (ROOT / "pyproject.toml").read_text().split("dependencies = [")[1].split("]")[0]
@@ -60,8 +60,8 @@ def test_the_optional_packages_are_those_of_the_project():
 
 
 def test_what_is_needed_and_missing_is_bad(monkeypatch):
-    real = doctor._installed
-    monkeypatch.setattr(doctor, "_installed", lambda name: None if name == "numpy" else real(name))
+    real = doctor.installed
+    monkeypatch.setattr(doctor, "installed", lambda name: None if name == "numpy" else real(name))
     findings = doctor.examine()
     assert by_name(findings)["numpy"].hint == "pip install numpy"
     assert not doctor.usable(findings)

@@ -11,7 +11,6 @@ import json
 import math
 import os
 import random
-import re
 import subprocess
 import sys
 import warnings
@@ -426,23 +425,6 @@ def test_the_parity_tables_are_the_measured_ones():
     """Else run python benchmarks/studies/export_parity.py."""
     _, rest = parity.DOCS.read_text().split(parity.START)
     assert rest.split(parity.END)[0] == parity.tables()
-
-
-@pytest.mark.parametrize("target", (*EXACT, "albumentations"))
-def test_the_documentation_runs_as_written(target, tmp_path, monkeypatch):
-    need(target)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
-    names = {"albumentations": "policy.json"}
-    export_file(mixed(), target, names.get(target, f"{target}_policy.py"))
-    blocks = re.findall(r"```py(?:thon)?\n(.*?)```", parity.DOCS.read_text(), re.DOTALL)
-    about = [block for block in blocks if f"import {target}" in block or f"from {target}" in block]
-    about = [block for block in about if "ultralytics" not in block and "rfdetr" not in block]
-    assert about
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)
-        for block in about:
-            exec(compile(block, "docs/export.md", "exec"), {})
 
 
 def test_the_front_page_of_exchange_loads_no_other_library():

@@ -24,14 +24,7 @@ from PIL import Image
 
 import dada
 from dada import recipes
-from dada.config import (
-    NAMED_BASES,
-    PRESETS,
-    SEARCH_FINE_TUNING,
-    Base,
-    SearchConfig,
-    search_config,
-)
+from dada.config import NAMED_BASES, PRESETS, SEARCH_FINE_TUNING, Base, SearchConfig, search_config
 from dada.data import Split, load
 from dada.policy import Policy, PolicyOp, SubPolicy
 from dada.policy.space import SPACES

@@ -18,7 +18,7 @@ from dada import tasks
 from dada.models.weights import from_file
 from dada.policy import Policy
 from dada.report import write_report
-from dada.runlog import RunLog, read_log, read_weights
+from dada.runlog import RunLog, read_log, read_summary, read_weights
 from dada.safe_files import open_to_append, open_to_read, read_bytes
 from dada.trials.records import Records
 from fire.cases import bounded
@@ -50,7 +50,7 @@ READERS = {
     "config.toml": resume,
     "checkpoint.pt": resume,
     "log.jsonl": read_log,
-    "finished.json": lambda path: RunLog(path, resume=True).summary,
+    "finished.json": read_summary,
     "policy.json": Policy.load,
     "model.safetensors": lambda path: read_weights(path / "model.safetensors"),
 }

@@ -117,7 +117,7 @@ def test_a_finished_run_is_left_as_it_is(tmp_path):
     again = RunLog(out, resume=True)
     again.config({"epochs": 2, "device": "cuda"})
     assert again.finished
-    assert again.summary == {"error": 0.25, "policy": "policy.json"}
+    assert read_summary(again.path) == {"error": 0.25, "policy": "policy.json"}
     assert snapshot(out) == before
 
 

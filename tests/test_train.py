@@ -9,7 +9,6 @@ import copy
 import json
 import math
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -43,6 +42,7 @@ from dada.training.base import (
 )
 from dada.training.epochs import learning_rates_T
 from dada.training.state import TrainState
+from quick import StopError, stop_after
 
 CPU = torch.device("cpu")
 SOURCE = Path(__file__).parents[1] / "src"
@@ -96,18 +96,6 @@ def train_here(
 ) -> training.TrainResult:
     job = training.Job(split=split, model=model, policy=policy, config=config, **options)
     return training.run_job(job)
-
-
-class StopError(Exception):
-    """What a test raises where a person would pull the plug."""
-
-
-def stop_after(epoch: int) -> Any:
-    def on_epoch(metrics: dict[str, Any], epochs: int) -> None:
-        if metrics["epoch"] == epoch:
-            raise StopError
-
-    return on_epoch
 
 
 @pytest.fixture
@@ -535,7 +523,7 @@ def test_a_run_that_only_lacks_its_judgement_is_judged(tmp_path, monkeypatch):
         raise StopError
 
     with monkeypatch.context() as patch:
-        patch.setattr(loop, "evaluate", killed)
+        patch.setattr(loop.Slot, "evaluate", killed)
         with pytest.raises(StopError):
             quick_train(out=tmp_path / "torn")
     again: list[int] = []
@@ -848,17 +836,3 @@ def test_a_loss_that_is_not_a_number_is_one_line(tmp_path, monkeypatch, capsys, 
     assert err.startswith(f"dada: {says}") and "lower --lr (now 1e+38)" in err
     assert not (tmp_path / "run" / "finished.json").exists()
     assert not (tmp_path / "run" / "scores.json").exists(), "no file with NaN in it"
-
-
-# --- the pages ----------------------------------------------------------------------------------
-
-
-def blocks_of(page: str) -> list[str]:
-    text = (Path(__file__).parents[1] / "docs" / page).read_text(encoding="utf-8")
-    return re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
-
-
-@pytest.mark.parametrize("code", blocks_of("train.md") + blocks_of("scaling.md"))
-def test_the_examples_of_the_pages_run(tmp_path, monkeypatch, code):
-    monkeypatch.chdir(tmp_path)
-    exec(compile(code, "train.md", "exec"), {"__name__": "__main__"})

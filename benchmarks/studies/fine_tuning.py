@@ -26,13 +26,7 @@ import torch
 from scipy.stats import spearmanr
 
 from dada import Policy, models
-from dada.config import (
-    FINE_TUNING,
-    LOOKAHEAD_FINE_TUNING,
-    NAMED_BASES,
-    ShortTraining,
-    TrainConfig,
-)
+from dada.config import FINE_TUNING, LOOKAHEAD_FINE_TUNING, NAMED_BASES, ShortTraining, TrainConfig
 from dada.data import Part, Split, load, split_off_validation
 from dada.engine import resolve_device
 from dada.models.weights import Weights, from_file

@@ -2,7 +2,8 @@
 
     python benchmarks/tools/tables.py [--check]
 
-A table stands between <!-- NAME --> and <!-- end -->, a number in the text as `numbers.py` says.
+A table stands between <!-- NAME --> and <!-- end -->, a number in the text as
+`numbers_in_text.py` says.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +25,13 @@ from reliability_table import RELIABILITY
 from study_tables import LOG, STUDY, verified_table
 from task_tables import BACKBONES, DETECTION
 
+from dada.policy.space import SearchSpace
+from dada.policy_search.free_policies import free_policies
+from dada.policy_search.verify.plan import LEAST_TRAININGS, plan_for
 from dada.trials.cost import SPEEDS
 
 ROOT = Path(__file__).parents[2]
+MOST_TRAININGS = 64  # that the table of a verification goes up to
 GROWTH = {"images": "images", "side": "pixels a side", "ops": "operations", "views": "views"}
 
 
@@ -255,6 +261,32 @@ def speeds_table() -> str:
     return markdown(("nominal machine", *columns, "a training, besides"), rows)
 
 
+def trainings_table() -> str:
+    """What a number of trainings allows a verification, as the code shares them out."""
+    candidates = 1 + len(free_policies(SearchSpace.named("paper")))  # and the one that was found
+    rows = []
+    counts = range(LEAST_TRAININGS, MOST_TRAININGS + 1)
+    for (size, seeds), same in groupby(counts, lambda n: _shared_out(n, candidates)):
+        trainings = list(same)
+        pairs = dict.fromkeys(plan_for(n, candidates).pairs for n in (trainings[0], trainings[-1]))
+        rows.append(
+            (
+                " to ".join(map(str, dict.fromkeys((trainings[0], trainings[-1])))),
+                "all" if size == candidates else size,
+                seeds if size > 2 else "no round",
+                " to ".join(map(str, pairs)),
+            )
+        )
+    columns = ("trainings", "candidates, `uniform` among them", "seeds of the first round")
+    return markdown((*columns, "fresh pairs"), rows)
+
+
+def _shared_out(trainings: int, candidates: int) -> tuple[int, int]:
+    plan = plan_for(trainings, candidates)
+    assert plan is not None
+    return plan.candidates, plan.first_seeds
+
+
 # Page -> name of the table -> what makes it.
 TABLES: dict[str, dict[str, Callable[[], str]]] = {
     "README.md": {"ops table": ops_table},
@@ -279,6 +311,7 @@ TABLES: dict[str, dict[str, Callable[[], str]]] = {
     "docs/search-study-log.md": LOG,
     "docs/verify.md": {
         "speeds table": speeds_table,
+        "trainings table": trainings_table,
         "reading table": reading_table,
         "verified table": verified_table,
     },

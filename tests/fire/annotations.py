@@ -17,14 +17,7 @@ from .cases import FaultError, Fuzzer, accepted, check_line
 from .mutations import anything, damaged_bytes, damaged_json, text
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from scenes import (
-    Scenes,
-    write_coco,
-    write_masks,
-    write_objects,
-    write_voc,
-    write_yolo,
-)
+from scenes import WRITERS, Scenes
 
 
 class Annotations(Fuzzer):
@@ -36,18 +29,8 @@ class Annotations(Fuzzer):
     def prepare(self) -> None:
         scenes = Scenes(4, 0)
         self.whole = self.folder / "whole"
-        for form in ("coco", "polygons", "run lengths", "objects", "masks", "voc", "yolo"):
-            root = self.whole / form
-            if form == "voc":
-                write_voc(root, scenes)
-            elif form == "yolo":
-                write_yolo(root, scenes)
-            elif form == "objects":
-                write_objects(root, scenes)
-            elif form == "masks":
-                write_masks(root, scenes)
-            else:
-                write_coco(root, scenes, None if form == "coco" else form)
+        for form, write in WRITERS.items():
+            write(self.whole / form, scenes)
 
     def case(self, noise: random.Random) -> None:
         form = noise.choice(sorted(os.listdir(self.whole)))

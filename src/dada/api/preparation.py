@@ -37,12 +37,7 @@ from dada.config import (
 )
 from dada.data import Split, load_with_base
 from dada.data.one_size import asked_size
-from dada.engine import (
-    Ranks,
-    join,
-    resolve_device,
-    several_processes,
-)
+from dada.engine import Ranks, join, resolve_device, several_processes
 from dada.models.weights import FREEZE, Published, Tell, Weights, from_file, published
 from dada.policy import Policy
 from dada.recipes import Recipe

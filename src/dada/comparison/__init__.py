@@ -22,7 +22,7 @@ from dada.config import TrainConfig
 from dada.data import Split
 from dada.engine import Ranks, joined
 from dada.policy import Policy, baselines
-from dada.runlog import opened_run
+from dada.runlog import opened_run, versions
 from dada.safe_text import quoted
 from dada.trials.records import FAILED, Records, in_one_line
 from dada.trials.runners import Setting, Trial, TrialScores, run_all
@@ -99,17 +99,20 @@ def run_comparison(job: ComparisonJob) -> Comparison:
         scores, seconds_before = _scores_of_all(job, ranks)
         failed = {trial: each[FAILED] for trial, each in scores.items() if FAILED in each}
         kept, seeds = _comparable(job, failed)
-        comparison = summarise(
-            {name: [scores[kept[name, seed]] for seed in seeds] for name, _ in kept},
+        by_name = {name: [scores[kept[name, seed]] for seed in seeds] for name, _ in kept}
+        problems = tuple(failed.values())
+        comparison = Comparison(
             data=job.setting.split.name,
             model=job.model_name,
             metric=job.metric,
             task=job.setting.split.task,
             classes=job.setting.split.classes,
-            seeds=seeds,
-            failed=tuple(failed.values()),
+            seeds=tuple(seeds),
+            failed=problems,
             seconds=round(time.perf_counter() - started + seconds_before, 2),
+            versions=versions(),
             out=job.out,
+            **summarise(by_name, job.metric, problems),
         )
         if run is not None:
             run.save_text("comparison.json", comparison.to_json())

@@ -12,7 +12,6 @@ from typing import Any
 
 from dada import safe_json
 from dada.policy import baselines
-from dada.runlog import versions
 from dada.safe_html import fill, table
 from dada.safe_text import LONGEST_MESSAGE, one_line_errors, printable
 from dada.tasks import TASKS
@@ -154,43 +153,21 @@ class Comparison:
 
 
 def summarise(
-    scores_by_name: Mapping[str, Sequence[TrialScores]],
-    *,
-    data: str,
-    model: str,
-    metric: str,
-    task: str = "classification",
-    classes: Sequence[str],
-    seeds: Sequence[int],
-    seconds: float,
-    out: Path | None = None,
-    failed: Sequence[str] = (),
-) -> Comparison:
-    """The comparison, from the scores of every policy by seed."""
+    scores_by_name: Mapping[str, Sequence[TrialScores]], metric: str, failed: Sequence[str]
+) -> dict[str, Any]:
+    """What the scores of every policy, by seed, come to: fields of a `Comparison`."""
     images = next(iter(scores_by_name.values()))[0]["images"]
-    resolution = 100 / images
     scores = {name: [100 * done[metric] for done in each] for name, each in scores_by_name.items()}
     free = [name for name in scores_by_name if baselines.is_free(name)]
-    found = statistics.differences(scores, free, resolution=resolution)
+    found = statistics.differences(scores, free, resolution=100 / images)
     best = max(free, key=lambda name: statistics.mean(scores[name]), default=None)
-    return Comparison(
-        data=data,
-        model=model,
-        metric=metric,
-        task=task,
-        policies=tuple(
-            _of_policy(name, scores[name], each) for name, each in scores_by_name.items()
-        ),
-        differences=tuple(found),
-        verdict=_verdict(statistics.verdict(found, free, best), failed),
-        classes=tuple(classes),
-        seeds=tuple(seeds),
-        images=images,
-        seconds=seconds,
-        versions=versions(),
-        out=out,
-        failed=tuple(failed),
-    )
+    policies = (_of_policy(name, scores[name], each) for name, each in scores_by_name.items())
+    return {
+        "policies": tuple(policies),
+        "differences": tuple(found),
+        "verdict": _verdict(statistics.verdict(found, free, best), failed),
+        "images": images,
+    }
 
 
 def _verdict(words: str, failed: Sequence[str]) -> str:

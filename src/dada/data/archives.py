@@ -183,10 +183,8 @@ def _svhn_file(root: str, part: str) -> Labelled:
             f"svhn: no file {path}; download it from "
             f"http://ufldl.stanford.edu/housenumbers/{part}_32x32.mat"
         )
-    try:
-        from scipy.io import loadmat, whosmat
-    except ImportError:
-        raise ValueError("SVHN's .mat files need scipy; run: pip install scipy") from None
+    from scipy.io import loadmat, whosmat
+
     try:
         sizes = [
             math.prod(shape) * _MAT_BYTES[kind]  # no other kind is in an SVHN file

@@ -203,12 +203,8 @@ def digits() -> RawSplit:
     They are stored in the order they were collected, writer after writer, so the test images are
     the last of each class: mostly other hands than the training ones. No seed is involved.
     """
-    try:
-        from sklearn.datasets import load_digits
-    except ImportError:
-        raise ValueError(
-            "the embedded digits need scikit-learn; run: pip install scikit-learn"
-        ) from None
+    from sklearn.datasets import load_digits
+
     data = load_digits()
     images = np.rint(data.images * (255 / 16)).astype(np.uint8)[:, None]
     labels = data.target.astype(np.int64)

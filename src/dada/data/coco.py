@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from dada import safe_json
@@ -15,7 +16,7 @@ from dada.data.annotations import (
     image_size_of,
     under,
 )
-from dada.data.outlines import UNREADABLE, Drawing, Map, Size
+from dada.data.outlines import objects_map
 from dada.safe_text import printable, quoted
 
 MOST_BYTES = 1024 * 2**20  # COCO's own training file has 450 MB
@@ -103,24 +104,8 @@ def _annotation(
     return Annotation(
         boxes=kept.boxes,
         labels=kept.labels,
-        objects=_pixels(shapes, path) if with_masks else None,
+        objects=partial(objects_map, shapes=shapes, where=path) if with_masks else None,
     )
-
-
-def _pixels(shapes: Sequence[Any], path: str) -> Callable[[Size], Map]:
-    def drawn(size: Size) -> Map:
-        drawing = Drawing(size)
-        for number, shape in enumerate(shapes, 1):
-            try:
-                drawing.add(number, shape)
-            except UNREADABLE as problem:
-                raise ValueError(
-                    f"{path}: the segmentation of its object {number} cannot be read "
-                    f"({printable(problem, 100)}); repair or remove it"
-                ) from None
-        return drawing.ids
-
-    return drawn
 
 
 def _content(file: str) -> dict[str, list[Any]]:

@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dada.safe_text import printable
+
 Size = tuple[int, int]
 """(H, W)"""
 Map = NDArray[np.int32]
@@ -107,9 +109,15 @@ def _unpacked(text: str) -> list[int]:
     return counts
 
 
-def polygons_to_map(size: Size, shapes: Mapping[int, Sequence[Sequence[float]]]) -> Map:
-    """Object number -> its polygons; later ones cover earlier ones."""
+def objects_map(size: Size, shapes: Sequence[Any], where: str) -> Map:
+    """The pixels of the n-th shape hold n, from 1; later ones cover earlier ones."""
     drawing = Drawing(size)
-    for number, polygons in shapes.items():
-        drawing.add(number, polygons)
+    for number, shape in enumerate(shapes, 1):
+        try:
+            drawing.add(number, shape)
+        except UNREADABLE as problem:
+            raise ValueError(
+                f"{where}: the segmentation of its object {number} cannot be read "
+                f"({printable(problem, 100)}); repair or remove it"
+            ) from None
     return drawing.ids

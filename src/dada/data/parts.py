@@ -23,6 +23,7 @@ from dada.data.bad_files import errors_of_item, naming
 from dada.data.images import Preprocessing, crop_box, from_item, open_file
 from dada.engine import ALONE, Ranks, record_use, to_device
 
+BATCHES_AHEAD = 2  # that are decoded before their turn
 _CPU = torch.device("cpu")
 
 Batch = tuple[Tensor, ...]
@@ -319,19 +320,15 @@ class DatasetPart(_LazyPart):
         yield self._decode(probe.tolist()).tobytes()
 
 
-def batches(part: Part, index_batches: Iterable[Tensor], ahead: int = 2) -> Iterator[Batch]:
-    """`part.batch` for each index, lazy parts decoding up to `ahead` batches before their turn."""
+def batches(part: Part, index_batches: Iterable[Tensor]) -> Iterator[Batch]:
+    """`part.batch` for each index, lazy parts decoding some batches before their turn."""
     if isinstance(part, TensorPart):
         return (part.batch(index_B) for index_B in index_batches)
-    return _read_ahead(part.batch, index_batches, ahead)
+    return _read_ahead(part.batch, index_batches)
 
 
 def resized_crops(
-    part: Part,
-    index_batches: Iterable[Tensor],
-    generator: torch.Generator,
-    ranks: Ranks = ALONE,
-    ahead: int = 2,
+    part: Part, index_batches: Iterable[Tensor], generator: torch.Generator, ranks: Ranks = ALONE
 ) -> Iterator[Batch]:
     """`FilePart.resized_crops` for each index, decoded ahead; `generator` is read meanwhile."""
     if not isinstance(part, FilePart):
@@ -343,17 +340,17 @@ def resized_crops(
     def read(index_B: Tensor) -> Batch:
         return part.resized_crops(index_B, generator, ranks=ranks)
 
-    return _read_ahead(read, index_batches, ahead)
+    return _read_ahead(read, index_batches)
 
 
 def _read_ahead(
-    read: Callable[[Tensor], Batch], index_batches: Iterable[Tensor], ahead: int
+    read: Callable[[Tensor], Batch], index_batches: Iterable[Tensor]
 ) -> Iterator[Batch]:
     with ThreadPoolExecutor(max_workers=1) as reader:
         waiting: list[Future[Batch]] = []
         for index_B in index_batches:
             waiting.append(reader.submit(read, index_B))
-            if len(waiting) > ahead:
+            if len(waiting) > BATCHES_AHEAD:
                 yield record_use(waiting.pop(0).result())
         yield from (record_use(future.result()) for future in waiting)
 

@@ -17,7 +17,7 @@ from dada.data.annotations import (
     image_size_of,
 )
 from dada.data.bad_files import file_bytes
-from dada.data.outlines import polygons_to_map
+from dada.data.outlines import objects_map
 from dada.safe_text import printable
 
 NAME_FILES = ("classes.txt", "obj.names", "names.txt")
@@ -59,15 +59,14 @@ def read_yolo(
                 xs, ys = pixels[::2], pixels[1::2]
                 boxes.append([min(xs), min(ys), max(xs), max(ys)])
             labels.append(number)
-            outlines.append(pixels if len(points) > 4 else None)
+            outlines.append([pixels] if len(points) > 4 else None)
         kept = clean_boxes(boxes, labels, size, path, complaints)
         shapes = [outlines[place] for place in kept.places]
-        drawn = {i: [shape] for i, shape in enumerate(shapes, 1) if shape is not None}
-        outlined = 0 < len(drawn) == len(shapes)
+        outlined = len(shapes) > 0 and None not in shapes
         made[path] = Annotation(
             boxes=kept.boxes,
             labels=kept.labels,
-            objects=partial(polygons_to_map, shapes=drawn) if outlined else None,
+            objects=partial(objects_map, shapes=shapes, where=path) if outlined else None,
         )
         most = max([most, *(label + 1 for label in labels)])
     if not most:

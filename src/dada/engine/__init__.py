@@ -9,17 +9,12 @@ from dada.engine.device import (
     generator_on,
     memory_that_is_full,
     out_of_memory_named,
-    random_state,
     record_use,
     resolve_device,
     seeded,
-    set_random_state,
     to_device,
 )
-from dada.engine.graphs import (
-    Captured,
-    side_by_side,
-)
+from dada.engine.graphs import Captured, side_by_side
 from dada.engine.kernels import (
     kernels_for,
     plain_kernels,
@@ -28,20 +23,9 @@ from dada.engine.kernels import (
     whole_networks,
     whole_networks_pay,
 )
-from dada.engine.lane import (
-    Lane,
-    Precision,
-)
-from dada.engine.ranks import (
-    ALONE,
-    Ranks,
-    join,
-    joined,
-    several_processes,
-)
-from dada.engine.threads import (
-    share,
-)
+from dada.engine.lane import Lane, Precision
+from dada.engine.ranks import ALONE, Ranks, join, joined, several_processes
+from dada.engine.threads import share
 
 __all__ = [
     "ALONE",
@@ -59,11 +43,9 @@ __all__ = [
     "memory_that_is_full",
     "out_of_memory_named",
     "plain_kernels",
-    "random_state",
     "record_use",
     "resolve_device",
     "seeded",
-    "set_random_state",
     "several_processes",
     "share",
     "side_by_side",

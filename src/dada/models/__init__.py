@@ -65,7 +65,7 @@ BUILDERS: dict[str, Builder] = {
         int(name[1]), classes, channels
     ),
     r"pyramidnet(\d+)_shakedrop": lambda name, classes, channels, size: PyramidNet(
-        int(name[1]), 200, classes, channels
+        int(name[1]), classes, channels
     ),
     r"unet": lambda name, classes, channels, size: UNet(classes, channels, size),
     r"detector": lambda name, classes, channels, size: Detector(classes, channels, size),

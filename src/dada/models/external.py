@@ -179,9 +179,9 @@ def check_logits(
         )
 
 
-def check_detections(model: nn.Module, images_BCHW: Tensor, name: str | None = None) -> None:
+def check_detections(model: nn.Module, images_BCHW: Tensor) -> None:
     """ValueError naming the model unless it finds objects as torchvision's detectors do."""
-    name = name or type(model).__name__
+    name = type(model).__name__
     output = _output(model, images_BCHW, name)
     whole = isinstance(output, list) and len(output) == len(images_BCHW)
     if not whole or not all({"boxes", "labels", "scores"} <= set(each) for each in output):

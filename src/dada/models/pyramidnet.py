@@ -13,7 +13,8 @@ from dada.models.initial import initialise
 from dada.models.noise import ShakeDrop
 
 _EXPANSION = 4
-_STEM_WIDTH = 16
+_STEM_WIDTH, _ADDED_WIDTH = 16, 200
+_LAST_KEEP_PROB = 0.5
 
 
 class PyramidBlock(nn.Module):
@@ -45,19 +46,12 @@ class PyramidBlock(nn.Module):
 
 
 class PyramidNet(nn.Module):
-    """Block l of L is 16 + `alpha` l / L wide (times 4 at its output).
+    """Block l of L is 16 + 200 l / L wide (times 4 at its output).
 
-    Its ShakeDrop keeps it with probability 1 - (1 - last_keep_prob) l / L. `depth` is 9n + 2.
+    Its ShakeDrop keeps it with probability 1 - l / 2L. `depth` is 9n + 2.
     """
 
-    def __init__(
-        self,
-        depth: int,
-        alpha: int,
-        num_classes: int,
-        channels: int = 3,
-        last_keep_prob: float = 0.5,
-    ) -> None:
+    def __init__(self, depth: int, num_classes: int, channels: int) -> None:
         super().__init__()
         if depth < 11 or (depth - 2) % 9 != 0:
             raise ValueError(
@@ -72,9 +66,9 @@ class PyramidNet(nn.Module):
         blocks = []
         width_in = _STEM_WIDTH
         for number in range(1, total + 1):
-            width = round(_STEM_WIDTH + alpha * number / total)
+            width = round(_STEM_WIDTH + _ADDED_WIDTH * number / total)
             opens_stage = number > 1 and (number - 1) % blocks_per_stage == 0
-            keep_prob = 1 - (1 - last_keep_prob) * number / total
+            keep_prob = 1 - (1 - _LAST_KEEP_PROB) * number / total
             blocks.append(PyramidBlock(width_in, width, 2 if opens_stage else 1, keep_prob))
             width_in = width * _EXPANSION
         self.blocks = nn.Sequential(*blocks)

@@ -29,7 +29,7 @@ SMALL_ON_CUDA = 2**20
 # On a CPU, beyond 80x80 in colour, images are done as planes; smaller ones by kernels, which take
 # fewer calls.
 SMALL_ON_CPU = 3 * 80 * 80
-# Batches larger than 28 images of 224x224, or 1,365 of 32x32, are shared among as many threads as
+# Batches of 28 images of 224x224 or more, or 1,366 of 32x32, are shared among as many threads as
 # torch has. Smaller ones take one thread a few milliseconds, and where other programs use the cores
 # a helper may begin as late as that. (Torch's own threads, which wait by spinning, took several
 # times as long as one thread on such a machine.)

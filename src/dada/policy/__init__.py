@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dada.policy import baselines  # its names are known to Policy.load from here on
+from dada.policy import baselines
 from dada.policy.policy import Magnitude, Policy, PolicyOp, SubPolicy, names
 
 __all__ = ["Magnitude", "Policy", "PolicyOp", "SubPolicy", "baselines", "names"]

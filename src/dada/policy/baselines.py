@@ -10,7 +10,7 @@ from typing import Any
 from dada.config import Base
 from dada.names import FREE_POLICIES, did_you_mean
 from dada.ops import Op
-from dada.policy.policy import Policy, PolicyOp, SubPolicy, register_names
+from dada.policy.policy import Policy, PolicyOp, SubPolicy
 from dada.policy.space import SearchSpace
 from dada.safe_text import quoted
 
@@ -91,9 +91,9 @@ def uniform(space: SearchSpace | None = None) -> Policy:
     return Policy.from_rows(rows, space.name, name="uniform")
 
 
-def init(space: SearchSpace | None = None) -> Policy:
+def init() -> Policy:
     """Where the paper's search starts: probability and magnitude one half."""
-    space = space or SearchSpace.named("paper")
+    space = SearchSpace.named("paper")
     rows = [[(op, 0.5, 0.5) for op in names] for names in space.subpolicies]
     return Policy.from_rows(rows, space.name, name="init")
 
@@ -176,6 +176,3 @@ def _randaugment_settings(settings: str, name: str) -> tuple[int, float]:
     if num_ops not in (1, 2, 3) or not 0 <= strength <= 1:
         raise ValueError(f"{quoted(name)}: n should be 1, 2 or 3 and m in 0..1")
     return num_ops, strength
-
-
-register_names(FREE_POLICIES, by_name)

@@ -9,15 +9,14 @@ from __future__ import annotations
 import json
 import math
 import os
-import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dada import safe_json
-from dada.names import did_you_mean, found_policies, published_policies
+from dada.names import FREE_POLICIES, did_you_mean, found_policies, published_policies
 from dada.policy.space import SPACES
 from dada.policy.steps import Magnitude, PolicyOp, SubPolicy
 from dada.runlog import POLICY, UNFINISHED_POLICY, write_text
@@ -88,17 +87,6 @@ class Policy:
         subpolicies = tuple(SubPolicy(1 / len(rows), row) for row in rows)
         return cls(subpolicies, space, "uniform", provenance)
 
-    @classmethod
-    def uniform(cls, rows: Any, space: str = "paper", **provenance: Any) -> Policy:
-        """The old name of `from_rows`; it is not the policy called `uniform`."""
-        warnings.warn(
-            "Policy.uniform(rows) is now Policy.from_rows(rows); the old name goes with the next "
-            "release",
-            DeprecationWarning,
-            stacklevel=2,
-        )
-        return cls.from_rows(rows, space, **provenance)
-
     # The file
 
     def to_json(self) -> str:
@@ -141,10 +129,11 @@ class Policy:
                 return cls._from_content(safe_json.read(path))
             except ValueError as error:
                 raise ValueError(f"{printable(path)}: {error}") from None
-        for find in _FINDERS.values():
-            if (named := find(str(source))) is not None:
-                return named
+        from dada.policy import baselines  # which is made of policies
+
         name = str(source)
+        if (free := baselines.by_name(name)) is not None:
+            return free
         if name in (published := published_policies()):
             return cls.from_rows(published[name], name=name, published=True)
         if name not in (found := found_policies()):
@@ -293,22 +282,7 @@ class Policy:
 
 def names() -> list[str]:
     """The policies that have a name: published ones, those found here, those that cost nothing."""
-    return [
-        *published_policies(),
-        *found_policies(),
-        *(name for listed in _FINDERS for name in listed),
-    ]
-
-
-_FINDERS: dict[tuple[str, ...], Callable[[str], Policy | None]] = {}
-
-
-def register_names(listed: Iterable[str], find: Callable[[str], Policy | None]) -> None:
-    """Policies that `Policy.load` finds by name; `find` returns None for a name it does not know.
-
-    So `baselines`, which is made of policies, need not be known here.
-    """
-    _FINDERS[tuple(listed)] = find
+    return [*published_policies(), *found_policies(), *FREE_POLICIES]
 
 
 def _policy_of_run(directory: Path) -> Path:

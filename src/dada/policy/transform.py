@@ -278,9 +278,7 @@ def _do(step: Step, image: Any) -> Any:
             center = step.center[0] * image.width, step.center[1] * image.height
             return step.op.pillow(image, step.value, center)
         array = np.array(image)
-        tensor = torch.from_numpy(array).view(*array.shape[:2], -1).permute(2, 0, 1)
-        done = _run_step(step, tensor).permute(1, 2, 0).contiguous().numpy()
-        return Image.fromarray(done[..., 0] if image.mode == "L" else done)
+        return Image.fromarray(array_like(_run_step(step, tensor_of(array)), array))
     return _wrap_like(image, _run_step(step, image.as_subclass(Tensor)))
 
 

@@ -31,6 +31,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from dada.engine import plain_kernels, side_by_side
+from dada.engine.device import random_state, set_random_state
 
 Weights = Mapping[str, Tensor]
 LossPerImage = Callable[[Tensor, Tensor], Tensor]
@@ -237,15 +238,11 @@ class _RandomState:
         if self.capturing:
             _check_draws_nothing(model)
             return
-        self.host = torch.get_rng_state()
-        self.card = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
+        self.start = random_state(device)
 
     def rewind(self) -> None:
-        if self.capturing:
-            return
-        torch.set_rng_state(self.host)
-        if self.card is not None:
-            torch.cuda.set_rng_state(self.card, self.device)
+        if not self.capturing:
+            set_random_state(self.start, self.device)
 
 
 def _check_draws_nothing(model: nn.Module) -> None:

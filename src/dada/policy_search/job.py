@@ -8,14 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import nn
 
-from dada.config import (
-    FROM_SCRATCH,
-    Base,
-    LookaheadConfig,
-    SearchConfig,
-    TrainConfig,
-    VerifyConfig,
-)
+from dada.config import FROM_SCRATCH, Base, LookaheadConfig, SearchConfig, TrainConfig, VerifyConfig
 from dada.data import Split
 from dada.engine import ALONE, Ranks
 from dada.policy.space import SearchSpace

@@ -30,7 +30,6 @@ from dada.policy_search.state import SearchState, starting_point
 from dada.policy_search.step import search_step
 from dada.runlog import UNFINISHED_POLICY, versions
 from dada.training.epochs import Length, Metrics, OnEpoch, Turns, exhaust, run_epochs
-from dada.training.scores import evaluate
 
 EVALUATED = 1000  # validation images looked at after an epoch, for the progress bar
 
@@ -187,18 +186,9 @@ def _conclude_epoch(state: SearchState, watched: Part, loss: float) -> Metrics:
     state.previous.load_state_dict(learned.state_dict())
     op_index_NK = state.space.tables_on(learned.subpolicy_logits_N.device)[1]
     rate_O = learned.op_rate_O(op_index_NK, len(state.space.ops)).tolist()
-    scores = evaluate(
-        state.model,
-        state.normalise,
-        watched,
-        state.num_classes,
-        state.precision,
-        state.ranks,
-        state.task,
-    )
     return {
         "loss": loss,
-        "val_accuracy": getattr(scores, state.task.decides),
+        "val_accuracy": getattr(state.scores_on(watched), state.task.decides),
         "entropy": float(learned.entropy()),
         "change": change,
         "op_rate": {op.name: rate for op, rate in zip(state.space.ops, rate_O, strict=True)},

@@ -44,14 +44,13 @@ def _line(x1: float, y1: float, x2: float, y2: float, css: str) -> Html:
     return fill('<line class="$css" $places/>', css=css, places=places)
 
 
-def _text(x: float, y: float, text: str, anchor: str = "start", css: str = "") -> Html:
+def _text(x: float, y: float, text: str, anchor: str) -> Html:
     return fill(
-        '<text class="$css" x="$x" y="$y" text-anchor="$anchor">$text</text>',
+        '<text x="$x" y="$y" text-anchor="$anchor">$text</text>',
         x=f"{x:.1f}",
         y=f"{y:.1f}",
         text=text,
         anchor=anchor,
-        css=css,
     )
 
 

@@ -8,14 +8,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from dada.config import (
-    BASES,
-    NAMED_BASES,
-    PRESETS,
-    SEARCH_FINE_TUNING,
-    Base,
-    SearchConfig,
-)
+from dada.config import BASES, NAMED_BASES, PRESETS, SEARCH_FINE_TUNING, Base, SearchConfig
 from dada.data.sources import EMBEDDED
 from dada.models import BUILDERS
 from dada.names import EXPORT_TARGETS

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +24,13 @@ class RunDirectory:
 
     path: Path
     policy: Policy | None
-    unfinished: bool  # a search that can be resumed; `policy` is what it has learned so far
-    log: list[dict[str, Any]]
-    config: dict[str, Any]
-    sessions: list[dict[str, Any]]
-    finished: dict[str, Any]
     comparison: dict[str, Any]
     samples: list[Sample]
+    unfinished: bool = False  # a search that can be resumed; `policy` is what it has learned so far
+    log: list[dict[str, Any]] = field(default_factory=list)
+    config: dict[str, Any] = field(default_factory=dict)
+    sessions: list[dict[str, Any]] = field(default_factory=list)
+    finished: dict[str, Any] = field(default_factory=dict)
 
     @property
     def search_settings(self) -> Mapping[str, Any]:
@@ -91,11 +91,6 @@ def read_policy_alone(
     return RunDirectory(
         path=Path(source),
         policy=Policy.load(source),
-        unfinished=False,
-        log=[],
-        config={},
-        sessions=[],
-        finished={},
         comparison=_comparison(Path(os.devnull), comparison_path),
         samples=samples,
     )

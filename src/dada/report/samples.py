@@ -22,6 +22,7 @@ from dada import tasks
 from dada.data import Split
 from dada.data.npz import Archive, open_archive
 from dada.policy import Policy
+from dada.policy.arrays import array_like, tensor_of
 from dada.policy.augment import PolicyTables
 from dada.policy.space import SPACES
 from dada.runlog.files import write
@@ -61,9 +62,8 @@ def on_samples(policy: Policy, seed: int) -> Callable[[Sample], Sample]:
     def augmented(sample: Sample) -> Sample:
         image = sample.image
         pixels = np.array(image if image.mode in ("L", "RGB") else image.convert("RGB"))
-        image_CHW = torch.from_numpy(pixels).view(*pixels.shape[:2], -1).permute(2, 0, 1)
-        done, moves = tables.augment_with_moves(image_CHW.unsqueeze(0), space, generator)
-        made = Image.fromarray(done[0].permute(1, 2, 0).squeeze(2).numpy())
+        done, moves = tables.augment_with_moves(tensor_of(pixels).unsqueeze(0), space, generator)
+        made = Image.fromarray(array_like(done[0], pixels))
         task, target = tasks.named(sample.task), sample.target
         if target and task.moves:
             given = [each.unsqueeze(0) for each in target]

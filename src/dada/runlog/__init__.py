@@ -127,11 +127,6 @@ class RunLog:
         """Whether `finish` was reached, in this session or an earlier one."""
         return (self.path / _FINISHED).exists()
 
-    @property
-    def summary(self) -> dict[str, Any]:
-        """What `finish` was given."""
-        return read_summary(self.path)
-
     def config(self, settings: Mapping[str, Any]) -> None:
         """Write config.toml, or, where there is one already, insist that it says the same."""
         text = to_toml(settings)

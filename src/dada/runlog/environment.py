@@ -24,14 +24,15 @@ def versions() -> dict[str, str | None]:
         "dada": getattr(sys.modules.get("dada"), "__version__", None),
         "python": platform.python_version(),
         "torch": str(torch.__version__),
-        **{name: _installed(name) for name in ("torchvision", "numpy", "pillow")},
+        **{name: installed(name) for name in ("torchvision", "numpy", "pillow")},
         "platform": platform.platform(),
         "cpu": _cpu_name(),
         "gpu": _gpu_name(),
     }
 
 
-def _installed(package: str) -> str | None:
+def installed(package: str) -> str | None:
+    """The version of a package, by what `pip install` calls it."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:

@@ -11,7 +11,7 @@ drawing.py         targets drawn on pictures
 from __future__ import annotations
 
 from dada.safe_text import quoted
-from dada.tasks.base import Meter, Task, TaskScores
+from dada.tasks.base import Task, TaskScores
 from dada.tasks.classification import Classification, Scores
 from dada.tasks.detection import Detection, DetectionScores
 from dada.tasks.multilabel import Multilabel, MultilabelScores
@@ -20,7 +20,6 @@ from dada.tasks.segmentation import Segmentation, SegmentationScores
 __all__ = [
     "TASKS",
     "DetectionScores",
-    "Meter",
     "MultilabelScores",
     "Scores",
     "SegmentationScores",

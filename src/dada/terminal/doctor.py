@@ -8,7 +8,6 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from dada.runlog import versions
+from dada.runlog.environment import installed
 from dada.safe_text import first_line
 
 GOOD, NOTE, BAD = "ok", "-", "!!"
@@ -34,18 +34,18 @@ NEEDED = (
     "rich",
 )
 
-# distribution, name to import, what for, how to get it
-OPTIONAL = (
-    ("timm", "timm", "models named timm:NAME; timm exports", "timm"),
-    ("kornia", "kornia", "running exports to Kornia", "kornia"),
-    ("albumentations", "albumentations", "running exports to Albumentations", "albumentations"),
-    ("datasets", "datasets", "data named hf:NAME", "datasets"),
-    ("huggingface_hub", "huggingface_hub", "policies named hf:USER/NAME", "huggingface_hub"),
-    ("matplotlib", "matplotlib", "comparison plots as PNG", "matplotlib"),
-    ("tensorboard", "tensorboard", "--track tensorboard", "tensorboard"),
-    ("wandb", "wandb", "--track wandb", "wandb"),
-    ("mlflow", "mlflow", "--track mlflow", "mlflow"),
-)
+# What each is for.
+OPTIONAL = {
+    "timm": "models named timm:NAME; timm exports",
+    "kornia": "running exports to Kornia",
+    "albumentations": "running exports to Albumentations",
+    "datasets": "data named hf:NAME",
+    "huggingface_hub": "policies named hf:USER/NAME",
+    "matplotlib": "comparison plots as PNG",
+    "tensorboard": "--track tensorboard",
+    "wandb": "--track wandb",
+    "mlflow": "--track mlflow",
+}
 LEAST_PYTHON, LEAST_TORCH = (3, 11), (2, 8)
 LEAST_DISK_GB, LEAST_MEMORY_GB = 1.0, 2.0
 COMPLETIONS = {
@@ -83,13 +83,6 @@ def usable(findings: list[Finding]) -> bool:
     return all(finding.state != BAD for finding in findings)
 
 
-def _installed(distribution: str) -> str | None:
-    try:
-        return metadata.version(distribution)
-    except metadata.PackageNotFoundError:
-        return None
-
-
 def _python() -> Iterator[Finding]:
     about = versions()
     good = sys.version_info[:2] >= LEAST_PYTHON
@@ -102,7 +95,7 @@ def _python() -> Iterator[Finding]:
 
 def _needed() -> Iterator[Finding]:
     for name in NEEDED:
-        version = torch.__version__ if name == "torch" else _installed(name)
+        version = torch.__version__ if name == "torch" else installed(name)
         hint = "" if version else f"pip install {name}"
         if name == "torch":
             numbers = tuple(int(part) for part in torch.__version__.split(".")[:2])
@@ -170,9 +163,9 @@ def _free_memory_gb() -> float | None:
 
 
 def _optional() -> Iterator[Finding]:
-    for name, module, purpose, package in OPTIONAL:
-        version = _installed(name) if find_spec(module) else None
-        found, hint = f"{version or 'not installed'}  {purpose}", f"pip install {package}"
+    for name, purpose in OPTIONAL.items():
+        version = installed(name) if find_spec(name) else None
+        found, hint = f"{version or 'not installed'}  {purpose}", f"pip install {name}"
         yield Finding("optional", name, GOOD if version else NOTE, found, "" if version else hint)
 
 

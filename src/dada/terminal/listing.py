@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,6 @@ from rich.table import Table
 from dada import recipes
 from dada.names import (
     FREE_POLICIES,
-    LISTS,
     MODELS,
     did_you_mean,
     found_policies,
@@ -33,12 +32,13 @@ class Entry:
     what: str
 
 
-def _policies() -> list[Entry]:
+def _policies() -> dict[str, str]:
     published = published_policies().items()
-    shipped = [Entry(name=name, what=f"{len(rows)} sub-policies") for name, rows in published]
-    found = [Entry(name=name, what=_found(held)) for name, held in found_policies().items()]
-    free = [Entry(name=name, what=what) for name, what in FREE_POLICIES.items()]
-    return [*shipped, *found, *free]
+    return {
+        **{name: f"{len(rows)} sub-policies" for name, rows in published},
+        **{name: _found(held) for name, held in found_policies().items()},
+        **FREE_POLICIES,
+    }
 
 
 def _found(policy: dict[str, Any]) -> str:
@@ -50,24 +50,16 @@ def _found(policy: dict[str, Any]) -> str:
     )
 
 
-def _models() -> list[Entry]:
-    return [Entry(name=name, what=what) for name, what in MODELS.items()]
-
-
-def _ops() -> list[Entry]:
+def _ops() -> dict[str, str]:
     whole = Policy.from_rows([[(op.name, 1.0, (0.0, 1.0)) for op in PAPER]])
     steps = whole.subpolicies[0].ops
     said = {step.op: in_words(whole, step).removeprefix(step.op).strip() for step in steps}
-    return [Entry(name=name, what=what or "as it is") for name, what in said.items()]
+    return {name: what or "as it is" for name, what in said.items()}
 
 
 def _space(space: SearchSpace) -> str:
     meaning = "0 is the identity, 1 the strongest" if space.strengths else "over the whole range"
     return f"{len(space.ops)} operations; a magnitude runs from 0 to 1: {meaning}"
-
-
-def _spaces() -> list[Entry]:
-    return [Entry(name=name, what=_space(space)) for name, space in SPACES.items()]
 
 
 def _recipe(recipe: recipes.Recipe) -> str:
@@ -79,20 +71,21 @@ def _recipe(recipe: recipes.Recipe) -> str:
     return f"dada {verb}, {images}{recipe.data}, {recipe.model}, {length}"
 
 
-def _recipes() -> list[Entry]:
-    return [Entry(name=name, what=_recipe(recipe)) for name, recipe in recipes.RECIPES.items()]
-
-
-KINDS: dict[str, Callable[[], list[Entry]]] = dict(
-    zip(LISTS, (_policies, _models, _ops, _spaces, _recipes), strict=True)
-)
+# Of every kind: what each is, by its name.
+KINDS: dict[str, Callable[[], Mapping[str, str]]] = {
+    "policies": _policies,
+    "models": lambda: MODELS,
+    "ops": _ops,
+    "spaces": lambda: {name: _space(space) for name, space in SPACES.items()},
+    "recipes": lambda: {name: _recipe(recipe) for name, recipe in recipes.RECIPES.items()},
+}
 
 
 def entries(kind: str) -> list[Entry]:
     if kind not in KINDS:
         problem = f"no list of {quoted(kind)}; there are {', '.join(KINDS)}"
         raise ValueError(f"{problem}{did_you_mean(kind, KINDS)}")
-    return KINDS[kind]()
+    return [Entry(name=name, what=what) for name, what in KINDS[kind]().items()]
 
 
 def print_entries(found: list[Entry], console: Console) -> None:

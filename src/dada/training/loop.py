@@ -26,7 +26,7 @@ from dada.policy import Policy
 from dada.runlog import RunLog
 from dada.tasks import TaskScores
 from dada.training.epochs import Length, Metrics, OnEpoch, Turns, check_finite, run_epochs
-from dada.training.scores import check_network, evaluate
+from dada.training.scores import check_network
 from dada.training.state import TrainState
 
 TRAININGS_ON_A_CARD, SMALL_SIDE = 3, 64  # more of them gain nothing (benchmarks/speed/train.py)
@@ -162,16 +162,7 @@ class Slot:
         state = self.state
         with state.lane:
             state.agree_on_statistics()
-            return evaluate(
-                state.evaluated,
-                state.normalise,
-                part.to(self.job.device),
-                self.split.num_classes,
-                state.precision,
-                state.ranks,
-                state.task,
-                loss_alone=loss_alone,
-            )
+            return state.scores_on(part.to(self.job.device), loss_alone=loss_alone)
 
 
 def at_once_for(device: torch.device, image_size: tuple[int, int], batch: int = USUAL_BATCH) -> int:

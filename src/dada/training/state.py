@@ -18,8 +18,10 @@ from dada.models import set_training
 from dada.policy import Policy
 from dada.policy.augment import Normalise, PolicyTables
 from dada.policy.space import SPACES, SearchSpace
+from dada.tasks import TaskScores
 from dada.training.base import before_policy, cover_square
 from dada.training.optimisers import SGD, Adam, AdamW
+from dada.training.scores import evaluate
 
 
 class RunState(nn.Module):
@@ -27,6 +29,7 @@ class RunState(nn.Module):
 
     config: SearchConfig | TrainConfig
     model: nn.Module
+    normalise: Normalise
 
     def __init__(
         self,
@@ -85,6 +88,14 @@ class RunState(nn.Module):
     @property
     def networks(self) -> list[nn.Module]:
         return [self.model]
+
+    @property
+    def evaluated(self) -> nn.Module:
+        return self.model
+
+    def scores_on(self, part: Part, *, loss_alone: bool = False) -> TaskScores:
+        network, about = self.evaluated, (self.num_classes, self.precision, self.ranks, self.task)
+        return evaluate(network, self.normalise, part, *about, loss_alone=loss_alone)
 
     def agree_on_statistics(self) -> None:
         """BatchNorm's statistics are of each process's own images: all go on with their mean.

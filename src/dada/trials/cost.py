@@ -3,8 +3,7 @@
 Two equal runs have to make the same trainings, on a machine that is idle and on one that is busy.
 So a budget in seconds becomes a number of trainings by arithmetic. A layer takes as long as its
 multiplications or as long as moving its numbers, whichever is more (a roofline). How long trainings
-really take depends on the machine; `benchmarks/speed/costs.py` measures it, `docs/verify.md` has
-both numbers side by side.
+really take depends on the machine: `benchmarks/speed/costs.py` measures it.
 """
 
 from __future__ import annotations

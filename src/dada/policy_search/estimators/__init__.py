@@ -10,12 +10,11 @@ from typing import Unpack
 
 from dada.policy_search.estimators.base import Estimator, EstimatorSettings, Gradients
 from dada.policy_search.estimators.gumbel import GumbelSoftmax, SampledGumbelSoftmax
-from dada.policy_search.estimators.relax import ControlVariate, Relax
+from dada.policy_search.estimators.relax import Relax
 from dada.policy_search.estimators.score import LeaveOneOut, Reinforce
 
 __all__ = [
     "ESTIMATORS",
-    "ControlVariate",
     "Estimator",
     "Gradients",
     "GumbelSoftmax",

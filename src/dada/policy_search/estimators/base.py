@@ -99,7 +99,6 @@ class Estimator(nn.Module):
     """
 
     needs_pixel_effects: ClassVar[bool] = False  # reads branch_B and op_effect_BK
-    needs_branches: ClassVar[bool] = False  # and other_branch_BM, of branches that were not drawn
 
     def __init__(
         self,

@@ -44,7 +44,6 @@ class GumbelSoftmax(Estimator):
     """
 
     needs_pixel_effects: ClassVar[bool] = True
-    needs_branches: ClassVar[bool] = True
 
     def _draw(
         self, parameters: PolicyParameters, distinct: int, generator: torch.Generator | None

@@ -23,26 +23,26 @@ from dada.policy_search.estimators.draws import (
 )
 from dada.policy_search.parameters import PolicyParameters
 
+HIDDEN = 100  # units, as in the paper
+
 
 class ControlVariate(nn.Module):
-    """c_phi: two layers, 100 hidden units, on all N + N K relaxed values; zero at the start.
+    """c_phi: two layers, on all N + N K relaxed values; zero at the start.
 
     It reads every relaxed value, never the drawn row alone: gathering by the argmax would make it
     jump where the draw changes, and RELAX needs it continuous in z.
     """
 
-    def __init__(
-        self, inputs: int, *, hidden: int = 100, generator: torch.Generator | None = None
-    ) -> None:
+    def __init__(self, inputs: int, generator: torch.Generator | None) -> None:
         super().__init__()
         device = generator.device if generator is not None else None
         bound = inputs**-0.5
-        weight = torch.empty(hidden, inputs, device=device).uniform_(
+        weight = torch.empty(HIDDEN, inputs, device=device).uniform_(
             -bound, bound, generator=generator
         )
         self.hidden_weight = nn.Parameter(weight)
-        self.hidden_bias = nn.Parameter(torch.zeros(hidden, device=device))
-        self.output_weight = nn.Parameter(torch.zeros(hidden, device=device))
+        self.hidden_bias = nn.Parameter(torch.zeros(HIDDEN, device=device))
+        self.output_weight = nn.Parameter(torch.zeros(HIDDEN, device=device))
         self.output_bias = nn.Parameter(torch.zeros((), device=device))
 
     def forward(self, z_DN: Tensor, z_DNK: Tensor) -> Tensor:
@@ -72,7 +72,7 @@ class Relax(Estimator):
 
     def _learn_from(self, generator: torch.Generator | None) -> None:
         relaxed = self.num_subpolicies * (1 + self.ops_per_subpolicy)
-        self.control = ControlVariate(relaxed, generator=generator)
+        self.control = ControlVariate(relaxed, generator)
         self.register_buffer("cost_square", self.control.output_bias.detach().clone())
         self.register_buffer("updates", self.control.output_bias.detach().clone())
 

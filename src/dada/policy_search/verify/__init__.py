@@ -27,9 +27,9 @@ from dada.engine import ALONE, Ranks
 from dada.policy import Policy, baselines
 from dada.policy_search.free_policies import free_policies
 from dada.policy_search.job import SearchJob
-from dada.policy_search.verify.plan import LEAST_TRAININGS, Plan, plan_for
+from dada.policy_search.verify.plan import LEAST_TRAININGS, plan_for
 from dada.policy_search.verify.prior import prior_of
-from dada.policy_search.verify.rounds import AGAINST, Outcome, decide
+from dada.policy_search.verify.rounds import AGAINST, decide
 from dada.policy_search.verify.trainings import OnTraining, Trainings
 from dada.runlog import RunLog
 from dada.trials.cost import forward_work, training_seconds
@@ -205,15 +205,24 @@ def verify(
         seed=seed,
         images=len(split.val),
     )
-    found = _verification(
-        candidates,
-        outcome,
-        plan,
-        left_out=[name for name in settled if name not in names],
-        budget=budget,
-        seconds=time.perf_counter() - started + trainings.seconds_before,
-        metric=trainings.metric,
-        looks=looks,
+    found = _with_facts(
+        Verification(
+            policy=candidates[outcome.chosen],
+            chosen=outcome.chosen,
+            measured=outcome.measured,
+            metric=trainings.metric,
+            looks=looks,
+            difference=outcome.difference,
+            interval=outcome.interval,
+            seeds=plan.pairs,
+            verdict=outcome.verdict,
+            rounds=[asdict(each) for each in outcome.rounds],
+            candidates=outcome.candidates,
+            left_out=[name for name in settled if name not in names],
+            trainings=plan.trainings,
+            seconds=round(time.perf_counter() - started + trainings.seconds_before, 2),
+            budget=budget,
+        )
     )
     if run is not None:
         content = {**found.facts(), "rounds": found.rounds}
@@ -276,38 +285,6 @@ def _not_verified(
             chosen=chosen,
             verdict=verdict,
             left_out=[name for name in others if name != chosen],
-            budget=budget,
-        )
-    )
-
-
-def _verification(
-    candidates: Mapping[str, Policy],
-    outcome: Outcome,
-    plan: Plan,
-    *,
-    left_out: list[str],
-    budget: float,
-    seconds: float,
-    metric: str,
-    looks: int,
-) -> Verification:
-    return _with_facts(
-        Verification(
-            policy=candidates[outcome.chosen],
-            chosen=outcome.chosen,
-            measured=outcome.measured,
-            metric=metric,
-            looks=looks,
-            difference=outcome.difference,
-            interval=outcome.interval,
-            seeds=plan.pairs,
-            verdict=outcome.verdict,
-            rounds=[asdict(each) for each in outcome.rounds],
-            candidates=outcome.candidates,
-            left_out=left_out,
-            trainings=plan.trainings,
-            seconds=round(seconds, 2),
             budget=budget,
         )
     )
