@@ -127,6 +127,14 @@ def test_a_policy_does_not_change():
     assert isinstance(policy.subpolicies, tuple) and isinstance(policy.subpolicies[0].ops, tuple)
 
 
+def test_the_old_name_of_from_rows_warns():
+    rows = [[("Rotate", 0.5, 0.25)], [("Invert", 1.0, 0.0)]]
+    with pytest.warns(DeprecationWarning, match=r"Policy.uniform\(rows\) is now Policy.from_rows"):
+        old = Policy.uniform(rows, "strength", name="mine")
+    new = Policy.from_rows(rows, "strength", name="mine")
+    assert old == new and old.provenance == new.provenance == {"name": "mine"}
+
+
 def test_a_run_directory_holds_its_policy(tmp_path):
     a_policy().save(tmp_path / "policy.json")
     assert Policy.load(tmp_path) == a_policy()

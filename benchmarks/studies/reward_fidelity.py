@@ -12,8 +12,7 @@ short trainings
           is the mean of the 16 trainings with it minus that of the 16 without
 look ahead
           the second half of a training, repeated with each operation alone, as long as a search
-          does it (policy_search/lookahead/), on one half of the images, judged on the other, and
-          exchanged;
+          does it (dada.lookahead), on one half of the images, judged on the other, and exchanged;
           `--runs` of them; or, with `--judged`, those that the searches of `judge.py` made
 stand-in  the same with shrunken images and a small network, as a search does it where its own
           would take too long (policy_search/lookahead/stand_in.py)

@@ -7,6 +7,8 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from dada import renamed
+
 if TYPE_CHECKING:
     from dada import ops
     from dada.api import compare, search, train
@@ -51,6 +53,8 @@ _MODULE_OF = {
     "train": "dada.api",
     "verify": "dada.api",
 }
+
+renamed.install()
 
 
 def __getattr__(name: str) -> Any:

@@ -11,6 +11,7 @@ import numpy as np
 from torch import Tensor
 from torch.utils.data import TensorDataset
 
+from dada import renamed
 from dada.config import BASES, Base, seed_number
 from dada.data.annotated import from_annotated
 from dada.data.archives import from_cifar, from_svhn
@@ -105,6 +106,7 @@ def load(
     seed: int = 0,
     in_memory: InMemory = "auto",
     skip_bad: bool = False,
+    val_source: Any = None,
     task: str | None = None,
 ) -> Split:
     """Read data of any accepted form (docs/data.md lists them).
@@ -116,6 +118,9 @@ def load(
     that cannot be read are left out, with a note, in place of an error. `task` is what the data is
     for, where it is good for several (`dada.tasks`).
     """
+    if val_source is not None:
+        renamed.warn("val_source", "val_data")
+        val_data = val_source
     if isinstance(source, Split) and val_data is None and image_size is None:
         if task not in (None, source.task):
             raise ValueError(f"`task` is {quoted(task)}, but the data is for {source.task}")

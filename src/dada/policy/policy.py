@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Mapping
+import warnings
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from itertools import product
 from pathlib import Path
@@ -86,6 +87,17 @@ class Policy:
         rows = [tuple(PolicyOp(*step) for step in row) for row in rows]
         subpolicies = tuple(SubPolicy(1 / len(rows), row) for row in rows)
         return cls(subpolicies, space, "uniform", provenance)
+
+    @classmethod
+    def uniform(cls, rows: Any, space: str = "paper", **provenance: Any) -> Policy:
+        """The old name of `from_rows`; it is not the policy called `uniform`."""
+        warnings.warn(
+            "Policy.uniform(rows) is now Policy.from_rows(rows); the old name goes with the next "
+            "release",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        return cls.from_rows(rows, space, **provenance)
 
     # The file
 
