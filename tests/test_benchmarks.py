@@ -69,7 +69,7 @@ def test_the_judge_joins_what_several_processes_did(
     found = {"searches": {}, "accuracy": {"uniform": {"0": 72.0}}}
     joined = judge.joined(found, files)
     assert list(joined["searches"]) == ["dada 0"]
-    assert judge.units_of(joined["accuracy"], judge.SEARCH) == {
+    assert load("tools/measure.py").units_of(joined["accuracy"], " search ") == {
         "dada": [81.0],
         "uniform": [72.0, 70.0],
     }

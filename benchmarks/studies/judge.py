@@ -44,18 +44,16 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
-import math
 import statistics
 import sys
 import time
-from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
+from judged import VERIFIED, conclude, joined
 from rivals import RANDAUGMENTS, rival_of
 
 import dada
@@ -72,11 +70,10 @@ from dada.policy_search.lookahead import OPERATIONS, POLICIES
 from dada.policy_search.verify import verify_searched
 from dada.training.loop import Job, at_once_for
 from dada.training.many import train_many
-from dada.trials.statistics import interval
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
 
-from measure import SEARCH, machine, print_table, stratified_welch, units_of, welch
+from measure import SEARCH, machine, print_table
 
 PRESETS: dict[str, dict[str, Any]] = {
     "dada": {"preset": "dada"},
@@ -90,7 +87,6 @@ PRESETS: dict[str, dict[str, Any]] = {
 }
 USUAL_PRESETS = ("dada", "paper, relax", "paper, gumbel")
 FREE = ("uniform", "init", "trivialaugment", "dada-cifar10", "randaugment")
-VERIFIED = ", verified"  # after the name of a preset
 CHOOSING = 2  # trainings of each RandAugment on half of the images
 
 
@@ -275,57 +271,6 @@ class Judge:
 def _rounds(run: Path) -> list[Path]:
     """What a search wrote of its rounds of looking ahead."""
     return [file for file in (run / OPERATIONS, run / POLICIES) if file.exists()]
-
-
-def compared(found: dict[str, Any], one: list[float], other: list[float]) -> tuple[float, ...]:
-    """By how much `one` is better, and the 95% interval of that."""
-    if not found["settings"].get("samples"):
-        return welch(one, other)
-    each = [a - b for a, b in zip(one, other, strict=True)]
-    low, high = interval(each) or (-math.inf, math.inf)
-    return statistics.mean(each), low, high
-
-
-def joined(found: dict[str, Any], parts: Sequence[Path]) -> dict[str, Any]:
-    """`found` with the searches and trainings of other files."""
-    for part in parts:
-        held = json.loads(part.read_text())
-        found["searches"] |= held["searches"]
-        for name, accuracy in held["accuracy"].items():
-            found["accuracy"].setdefault(name, {}).update(accuracy)
-    return found
-
-
-def conclude(found: dict[str, Any]) -> None:
-    """A row for every contender, by how much `dada` is better, and the paper's own question."""
-    units = units_of(found["accuracy"], SEARCH)
-    found["table"] = []
-    for name, mine in units.items():
-        row = {"policy": name, "accuracy": statistics.mean(mine), "lowest": min(mine)}
-        row |= {"highest": max(mine), "n": len(mine)}
-        if name != "dada" and len(mine) > 1 and len(units.get("dada", [])) > 1:
-            difference = compared(found, units["dada"], mine)
-            row |= dict(zip(("dada_minus", "from", "to"), difference, strict=True))
-        found["table"].append(row)
-    relax, gumbel = (units.get(f"paper, {estimator}", []) for estimator in ("relax", "gumbel"))
-    if len(relax) > 1 and len(gumbel) > 1:
-        found["relax_minus_gumbel"] = compared(found, relax, gumbel)
-    searched = [each for name, each in found["searches"].items() if name.startswith("dada ")]
-    signals = (json.loads(each["policy"])["provenance"].get("signal") for each in searched)
-    found["signals"] = Counter(signal["word"] for signal in signals if signal)
-    verified = units.get("dada" + VERIFIED, [])
-    if len(verified) > 1:
-        returned = [each for each in searched if "verified" in each]
-        found["verified"] = {"chosen": Counter(map(_chosen, returned))}
-        by_search = [a - b for a, b in zip(verified, units["dada"], strict=True)]
-        found["verified"]["minus_found"] = stratified_welch([(by_search, [])])
-        if len(units.get("uniform", [])) > 1:
-            found["verified"]["minus_uniform"] = compared(found, verified, units["uniform"])
-
-
-def _chosen(search: dict[str, Any]) -> str:
-    """The name of what its verification returned."""
-    return str(json.loads(search["verified"])["provenance"]["verification"]["chosen"])
 
 
 def main() -> None:
