@@ -38,6 +38,11 @@ def _interval(data: str, policy: str) -> str:
     return f"{row['from']:.2f} to {row['to']:.2f}"
 
 
+def _task_gain(data: str, policy: str) -> str:
+    row = _row(result_of(f"tasks-{data}")["table"], "policy", policy)
+    return f"{row['dada_minus']:+.2f} ({row['from']:+.2f} to {row['to']:+.2f})"
+
+
 def _claims() -> str:
     found = result_of("null-check-digits")
     return f"{found['claims'] or 'none'} of {len(found['rows'])}"
@@ -111,6 +116,7 @@ NUMBERS: dict[str, Callable[..., str]] = {
     "interval": _interval,
     "n": lambda data, policy: str(judged(data, policy)["n"]),
     "fidelity": _fidelity,
+    "task gain": _task_gain,
     "claims": _claims,
     "no signal": _no_signal,
     "planted": _planted,
