@@ -16,6 +16,7 @@ import torch
 import dada
 from dada import tasks
 from dada.models.weights import from_file
+from dada.names import is_factory
 from dada.policy import Policy
 from dada.report import write_report
 from dada.runlog import RunLog, read_log, read_summary, read_weights
@@ -177,6 +178,23 @@ def test_a_compressed_checkpoint_is_not_unpacked(tmp_path):
 
 
 # --- what a run says of its network -------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [
+        ("wrn40_2", False),
+        ("timm:resnet18", False),
+        ("fasterrcnn", False),
+        ("fasterrcnn:timm:resnet18", False),
+        ("evil:make", True),
+        ("fasterrcnn:evil:make", True),
+        ("maskrcnn:fasterrcnn:evil:make", True),
+        (":", True),
+    ],
+)
+def test_which_networks_are_code(name: str, code: bool) -> None:
+    assert is_factory(name) is code
 
 
 def test_a_network_that_a_file_names_is_never_imported(tmp_path, monkeypatch):

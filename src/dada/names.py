@@ -80,3 +80,16 @@ def did_you_mean(name: object, known: Iterable[str]) -> str:
     by_folded = {each.casefold(): each for each in known}
     close = difflib.get_close_matches(str(name)[:100].casefold(), by_folded, n=3, cutoff=0.7)
     return f"; did you mean {' or '.join(by_folded[each] for each in close)}?" if close else ""
+
+
+ON_BACKBONES = ("fasterrcnn", "retinanet", "maskrcnn", "deeplabv3")
+"""Networks that take another one as BACKBONE, after a colon."""
+
+
+def is_factory(name: str) -> bool:
+    """Whether a network of this name is code of the user's, which building it imports and runs:
+    none of ours, of timm or of torchvision."""
+    kind, colon, rest = name.partition(":")
+    if kind in ON_BACKBONES:
+        return is_factory(rest)
+    return bool(colon) and kind not in ("timm", "torchvision")

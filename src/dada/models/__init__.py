@@ -29,7 +29,7 @@ from dada.models.small import Small
 from dada.models.unet import UNet
 from dada.models.weights import Weights
 from dada.models.wideresnet import WideResNet
-from dada.names import MODELS, did_you_mean
+from dada.names import MODELS, ON_BACKBONES, did_you_mean, is_factory
 from dada.safe_text import one_line_errors, quoted
 
 __all__ = [
@@ -81,18 +81,6 @@ BUILDERS: dict[str, Builder] = {
     r"[^:]*:[^:]*": lambda name, *rest: from_factory(name[0], *rest),
 }
 """Pattern of a name -> what builds it; the first pattern that matches a whole name is used."""
-
-FACTORY = re.compile(r"(?!timm:|torchvision:)[^:]*:[^:]*")
-
-
-def is_factory(name: str) -> bool:
-    """Whether a name means code of the user's, which building it imports and runs."""
-    kind, _, rest = name.partition(":")
-    return is_factory(rest) if kind in ON_BACKBONES else FACTORY.fullmatch(name) is not None
-
-
-ON_BACKBONES = ("fasterrcnn", "retinanet", "maskrcnn", "deeplabv3")
-"""Networks that take another one as BACKBONE."""
 
 FINDS_OBJECTS = re.compile(r"(detector|retinanet|fasterrcnn|maskrcnn)(:.+)?")
 DEFAULT_BACKBONE = "resnet50"

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from dada import safe_json
+from dada.names import is_factory
 from dada.runlog.files import check_held, read_stored, read_weights
 from dada.safe_text import printable, quoted
 
@@ -97,7 +98,7 @@ def _about(file: Path) -> dict[str, Any]:
         return {}
     about = safe_json.read_object(beside)
     name = about.get("model")
-    if name is not None and not (isinstance(name, str) and names_no_code(name)):
+    if name is not None and (not isinstance(name, str) or is_factory(name)):
         raise ValueError(
             f"{beside} names the model {quoted(name)}, which would be imported and called; give "
             "`model` yourself if you would run it"
@@ -106,12 +107,6 @@ def _about(file: Path) -> dict[str, Any]:
     if (mean, std) != (None, None) and not _can_normalise(mean, std):
         raise ValueError(f"{beside} is damaged: mean {quoted(mean)}, std {quoted(std)}")
     return about
-
-
-def names_no_code(name: str) -> bool:
-    """Whether a network of this name is one of ours, of timm or of torchvision."""
-    package, colon, _ = name.partition(":")
-    return not colon or package in ("timm", "torchvision")
 
 
 def _can_normalise(mean: Any, std: Any) -> bool:
