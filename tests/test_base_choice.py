@@ -111,6 +111,19 @@ def test_mirrored_images_are_learned_from_mirrored_ones(mirrored, tmp_path: Path
     assert again.policy == found.policy
 
 
+@pytest.mark.parametrize(
+    ("asked", "why"),
+    [
+        (("none", "flip", "photo"), "nothing else was clearly better"),
+        (("none", "flip"), "cuts were not asked about"),
+        (("flip", "none", "turn"), "that was clearly better than mirrored at random"),
+    ],
+)
+def test_why_nothing_is_done_to_images_is_said(asked: tuple[str, ...], why: str) -> None:
+    facts = {"chosen": "none", "loss": dict.fromkeys(asked, 1.0)}
+    assert why in str(base_sentence(replace(dada.Policy.load("none"), provenance={"base": facts})))
+
+
 def test_digits_are_neither_mirrored_nor_cut_and_nothing_else_changes(upright):
     asked = dada.search(*upright, **HOW).policy
     assert asked.provenance["base"]["chosen"] == "none"

@@ -36,9 +36,13 @@ def base_sentence(policy: Policy) -> str | None:
     if name is None:
         return "Whether to mirror, turn or cut images was not asked, to save time: --base says."
     if name not in WHAT:
-        why = "nothing else was clearly better"
         # Small images do not know how much of an image has to be seen.
-        if not any(NAMED_BASES[each].scale < 1 for each in NAMED_BASES.keys() & loss.keys()):
+        cuts = any(NAMED_BASES[each].scale < 1 for each in NAMED_BASES.keys() & loss.keys())
+        if (first := next(iter(loss), name)) in WHAT:  # with masks and boxes
+            why = f"that was clearly better than {WHAT[first]}"
+        elif cuts:
+            why = "nothing else was clearly better"
+        else:
             why = "mirroring was not clearly better, and cuts were not asked about"
         return f"Images are neither mirrored nor cut (--base {name}): {why}."
     under, without = number(loss.get(name)), number(loss.get("none"))

@@ -54,7 +54,9 @@ def print_result(result: Result, console: Console) -> None:
         _say(_looked_ahead(policy), console)
         if "for_images" in (seen := policy.provenance["lookahead"] or {}):
             training = f"{seen['for_epochs']} epochs on {seen['for_images']:,} images"
-            tried = f"policies were tried in ones {seen['times_as_long']} times as long as usual"
+            tried = "nothing was tried in longer ones than usual"
+            if (times := seen["times_as_long"]) > 1:
+                tried = f"policies were tried in ones {times} times as long as usual"
             _say(f"For a training of {training}: {tried}.", console)
     if (signal := signal_sentence(policy)) is not None:
         _say(signal, console)

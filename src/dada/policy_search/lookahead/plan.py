@@ -91,9 +91,10 @@ def plan_for(job: SearchJob, measured: Measured) -> LookaheadPlan | None:
     shapes, usual, free = _candidates(job, measured)
     arms = len(shapes) + len(free)
     whole: Runs = features or own
-    if features is None and (times := _times_as_long(job, own, arms, left)) > 1:
-        assert job.length is not None
+    times = 1 if features else _times_as_long(job, own, arms, left)
+    if times > 1:
         whole = own.lengthened(times)
+    if job.length is not None and (times > 1 or job.length.asked):
         wanted = {"for_epochs": job.length.epochs, "for_images": job.length.images}
         facts |= {"times_as_long": times, **wanted}
     second = min(whole.affordable(arms, left), settings.most_policy_runs)
