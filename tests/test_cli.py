@@ -165,6 +165,18 @@ def test_a_batch_size_is_a_number_or_auto(command, size):
     assert code == 2 and "is neither a number nor auto" in ESCAPE.sub("", err)
 
 
+@pytest.mark.parametrize(("typed", "size"), [("96", 96), ("144x192", (144, 192))])
+def test_an_image_size_is_a_side_or_height_and_width(command, monkeypatch, typed, size):
+    asked = {}
+    monkeypatch.setattr(dada, "train", lambda *_, **given: asked.update(given) or 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        command("train", "--debug", "--image-size", typed)
+    assert asked["image_size"] == size
+    for wrong in ("x", "9x", "9,9", "9x9x9", "-1"):
+        code, _, err = command("train", "--image-size", wrong)
+        assert code == 2 and "is neither a number nor HEIGHTxWIDTH" in ESCAPE.sub("", err)
+
+
 def test_no_command_shows_the_help(command):
     code, out, err = command()
     assert "Usage" in out + err and code in (0, 2)

@@ -32,7 +32,7 @@ from dada.report import samples as samples_module
 from dada.report import save_samples, write_report
 from dada.report.markup import Html, fill, join
 from dada.report.plots import line_chart, points, short, ticks
-from dada.report.repeat import loader_code, loop_code, search_command
+from dada.report.repeat import compare_commands, loader_code, loop_code, search_command
 from dada.report.run_directory import read_run_directory
 from dada.runlog import RunLog, to_toml
 from dada.safe_json import number
@@ -697,7 +697,9 @@ def test_the_command_repeats_what_else_was_asked():
     assert words[words.index("--verify-budget") + 1] == "30.0"
     assert "--lr" not in words, "the recipe has it"
     sides = asked | {"image_size": [8, 12], "val_source": "other", "search": recipe}
-    call = search_command(sides, "runs/x")
+    for line in (search_command(sides, "runs/x"), *compare_commands(sides, "runs/x")[:1]):
+        assert "--image-size 8x12" in line
+    call = search_command(sides | {"model": "MyNet"}, "runs/x")
     assert "image_size=[8, 12]" in call and "val_data='other'" in call
 
 

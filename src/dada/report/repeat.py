@@ -111,11 +111,10 @@ def search_command(
     model = str(config.get("model", "small"))
     by_name = any(re.fullmatch(pattern, model) for pattern in BUILDERS)
     preset = str(mapping(config.get("search")).get("preset", "dada"))
-    sides = isinstance(config.get("image_size"), list)  # the option takes one number
     unnamed = {name for name in changed if name not in FLAGS}
     if isinstance(changed.get("base"), str):
         unnamed.discard("base")
-    if not by_name or sides or unnamed:
+    if not by_name or unnamed:
         return _search_call(
             config, changed, model if by_name else None, preset, str(out), resume=resume
         )
@@ -145,9 +144,6 @@ def compare_commands(config: Mapping[str, Any], run: Path | str) -> list[str]:
     if any(re.fullmatch(pattern, model) for pattern in BUILDERS):
         words += ["--model", shell_word(model)]
     asked = asked_of(config)
-    sides = asked.get("image_size")
-    if isinstance(sides, list):  # the option takes one number
-        asked["image_size"] = min(sides)
     shared = ("image_size", "pretrained", "weights", "freeze")
     words += _option_words({name: asked[name] for name in shared if name in asked})
     words += _base_words(_chosen_base(config) or changed_settings(config).get("base"))
@@ -160,6 +156,8 @@ def compare_commands(config: Mapping[str, Any], run: Path | str) -> list[str]:
 def _option_words(asked: Mapping[str, Any]) -> list[str]:
     words = []
     for name, value in asked.items():
+        if isinstance(value, list):  # height and width
+            value = "x".join(map(str, value))
         words += [ASKED[name]] if value is True else [ASKED[name], shell_word(value)]
     return words
 

@@ -35,6 +35,13 @@ def _batch_size(text: str) -> int | str:
     return text if text == "auto" else int(text)
 
 
+def _image_size(text: str) -> int | tuple[int, int]:
+    sides = re.fullmatch(r"([0-9]{1,9})(?:x([0-9]{1,9}))?", text)
+    if sides is None:
+        raise typer.BadParameter(f"{quoted(text)} is neither a number nor HEIGHTxWIDTH, as 144x192")
+    return int(sides[1]) if sides[2] is None else (int(sides[1]), int(sides[2]))
+
+
 def _option(help: str, **details: Any) -> Any:
     return typer.Option(help=help, rich_help_panel=PANEL, **details)
 
@@ -66,7 +73,12 @@ class RunOptions(OutputOptions):
     recipe: Annotated[
         str | None, _option("The paper's settings by name, e.g. cifar10_wrn40_2.")
     ] = None
-    image_size: Annotated[int | None, _option("Side to resize images to.")] = None
+    image_size: Annotated[
+        Any,
+        _option(
+            "Side to resize images to, or height and width.", parser=_image_size, metavar="N|HxW"
+        ),
+    ] = None
     base: Annotated[
         str | None,
         _option("Besides the policy: photo, photo-mild, flip, turn, turn-mild, cifar or none."),
