@@ -9,7 +9,11 @@ from typing import Any
 from measure import RESULTS, markdown, result_of
 
 NOT_RUN = "not run: no machine time"
-JUDGED = {"tasks-nuclei": "nuclei, mean IoU", "tasks-bccd": "blood cells, AP50"}
+JUDGED = {
+    "tasks-nuclei": "nuclei, mean IoU",
+    "tasks-bccd": "blood cells, AP50",
+    "tasks-pedestrians-cpu": "pedestrians on a CPU, AP50",
+}
 FREE = ("none", "uniform", "trivialaugment", "randaugment:1,0.5")
 MIRRORED, ALONE = ", mirrored", "base alone"
 DETECTORS = {"fasterrcnn": "Faster R-CNN", "retinanet": "RetinaNet", "maskrcnn": "Mask R-CNN"}
