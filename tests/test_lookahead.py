@@ -621,8 +621,13 @@ def test_how_much_longer_the_second_round_trains(split, epochs, images, asked, t
     told = replace(job, length=TrainingLength(epochs=epochs, images=images, asked=asked))
     assert _times_as_long(told, two_epochs, 6, LONG) == times
     assert two_epochs.lengthened(times).epochs == 2 * times
-    time_for_three = 3.5 * two_epochs.run_seconds(6)
+    time_for_three = 2 * 3.5 * two_epochs.run_seconds(6)
     assert _times_as_long(told, two_epochs, 6, time_for_three) == min(3, times)
+    five_epochs = replace(runs, halves=tuple((s, replace(c, epochs=5)) for s, c in runs.halves))
+    for tenths in range(20, 80):  # there is time for a pair of what it says
+        seconds = tenths / 10 * five_epochs.run_seconds(6)
+        longer = five_epochs.lengthened(_times_as_long(told, five_epochs, 6, seconds))
+        assert longer.affordable(6, seconds) >= 2 and 2 * longer.run_seconds(6) <= seconds
     assert _times_as_long(told, two_epochs, 6, 0.0) == 1
 
 

@@ -191,6 +191,14 @@ def test_a_compressed_checkpoint_is_not_unpacked(tmp_path):
         ("fasterrcnn:evil:make", True),
         ("maskrcnn:fasterrcnn:evil:make", True),
         (":", True),
+        ("", True),
+        # What the patterns of builders leave to the last one, which imports.
+        ("timm:a\nb", True),
+        ("fasterrcnn:a\nb", True),
+        ("fasterrcnn:", True),
+        ("timm:", True),
+        ("timm:os:system", True),
+        ("fasterrcnn:" * 5000 + "evil:make", True),
     ],
 )
 def test_which_networks_are_code(name: str, code: bool) -> None:

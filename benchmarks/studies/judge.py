@@ -136,7 +136,7 @@ class Judge:
         held = self.found["searches"].get(f"{name} {seed}")
         if held is None:
             held = self._search(name, seed, sample)
-        elif self.verify is not None and "verified" not in held:
+        elif name == "dada" and self.verify is not None and "verified" not in held:
             held = self._verify(held, seed, sample)
         if held != self.found["searches"].get(f"{name} {seed}"):
             self.found["searches"][f"{name} {seed}"] = held
@@ -200,14 +200,17 @@ class Judge:
             "seconds": held["seconds"] + seconds,
         }
 
+    def base(self, policy: Policy, split: Split) -> Base:
+        name = str(policy.provenance.get("name"))
+        return base_for(name, self.config.base, split.image_size)
+
     def job(self, split: Split, policy: Policy, seed: int, judge: Part) -> Job:
         shape = split.num_classes, split.channels, split.image_size
-        base = base_for(str(policy.provenance.get("name")), self.config.base, split.image_size)
         return Job(
             split=split,
             model=models.build(self.model, *shape, seed=seed),
             policy=policy,
-            config=replace(self.config, base=base),
+            config=replace(self.config, base=self.base(policy, split)),
             seed=seed,
             device=self.device,
             judge=judge,
@@ -234,20 +237,17 @@ class Judge:
         What is the same policy with the same seed is trained once.
         """
         accuracy = self.found["accuracy"]
-        held = [(each, accuracy.setdefault(each[0], {}).get(str(each[2]))) for each in wanted]
-        known = {(policy, seed): score for (_, policy, seed), score in held if score is not None}
+        keys = [(p, self.base(p, split), seed) for _, p, seed in wanted]
+        held = [accuracy.setdefault(name, {}).get(str(seed)) for name, _, seed in wanted]
+        known = {key: score for key, score in zip(keys, held, strict=True) if score is not None}
         names: dict[tuple[Policy, Base, int], list[str]] = {}
         jobs = []
-        for name, policy, seed in wanted:
-            if str(seed) in accuracy[name]:
+        for (name, policy, seed), key in zip(wanted, keys, strict=True):
+            if key in known:
+                accuracy[name].setdefault(str(seed), known[key])
                 continue
-            if (policy, seed) in known:
-                accuracy[name][str(seed)] = known[policy, seed]
-                continue
-            job = self.job(split, policy, seed, judge)
-            key = (policy, job.config.base, seed)
             if key not in names:
-                jobs.append(job)
+                jobs.append(self.job(split, policy, seed, judge))
             names.setdefault(key, []).append(name)
         for job, result in train_many(jobs, self.at_once):
             for name in names[job.policy, job.config.base, job.seed]:

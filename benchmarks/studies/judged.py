@@ -30,12 +30,14 @@ def compared(found: dict[str, Any], one: list[float], other: list[float]) -> tup
 
 
 def joined(found: dict[str, Any], parts: Sequence[Path]) -> dict[str, Any]:
-    """`found` with the searches and trainings of other files."""
+    """`found` with the searches and trainings of other files, where it has none of its own."""
     for part in parts:
         held = json.loads(part.read_text())
-        found["searches"] |= held["searches"]
+        for name, search in held["searches"].items():
+            found["searches"].setdefault(name, search)
         for name, accuracy in held["accuracy"].items():
-            found["accuracy"].setdefault(name, {}).update(accuracy)
+            own = found["accuracy"].setdefault(name, {})
+            own |= {seed: score for seed, score in accuracy.items() if seed not in own}
     return found
 
 

@@ -87,9 +87,10 @@ ON_BACKBONES = ("fasterrcnn", "retinanet", "maskrcnn", "deeplabv3")
 
 
 def is_factory(name: str) -> bool:
-    """Whether a network of this name is code of the user's, which building it imports and runs:
-    none of ours, of timm or of torchvision."""
-    kind, colon, rest = name.partition(":")
-    if kind in ON_BACKBONES:
-        return is_factory(rest)
-    return bool(colon) and kind not in ("timm", "torchvision")
+    """Whether a network of this name may be code of the user's, which building it imports and
+    runs: it is none of ours, of timm or of torchvision, or no name that one of them could have."""
+    *kinds, last = name.split(":")
+    while kinds and kinds[0] in ON_BACKBONES:
+        del kinds[0]
+    whole = name.isprintable() and last != ""
+    return not whole or (kinds != [] and kinds not in (["timm"], ["torchvision"]))

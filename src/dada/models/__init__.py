@@ -78,7 +78,10 @@ BUILDERS: dict[str, Builder] = {
     r"resnet50": lambda name, *rest: from_torchvision("resnet50", *rest),
     r"torchvision:(.+)": lambda name, *rest: from_torchvision(name[1], *rest),
     r"timm:(.+)": lambda name, *rest: from_timm(name[1], *rest),
-    r"[^:]*:[^:]*": lambda name, *rest: from_factory(name[0], *rest),
+    # Not where a package of ours is named and the rest of the name is wrong.
+    rf"(?!(?:timm|torchvision|{'|'.join(ON_BACKBONES)}):)[^:]*:[^:]*": (
+        lambda name, *rest: from_factory(name[0], *rest)
+    ),
 }
 """Pattern of a name -> what builds it; the first pattern that matches a whole name is used."""
 

@@ -29,6 +29,7 @@ FEWEST_IMAGES = 50  # of a half: with fewer the ends of trainings differ by chan
 # What short trainings chose was judged in trainings of up to so many images seen, and was better
 # than every free policy there (docs/search-study.md: CIFAR-10, 4,000 images, 80 epochs).
 JUDGED = 320_000
+LONGER_ROUND = 2.0  # times its seconds, where the trainings of the second round are longer
 
 Runs = BranchedRuns | FeatureRuns
 
@@ -91,13 +92,13 @@ def plan_for(job: SearchJob, measured: Measured) -> LookaheadPlan | None:
     shapes, usual, free = _candidates(job, measured)
     arms = len(shapes) + len(free)
     whole: Runs = features or own
-    times = 1 if features else _times_as_long(job, own, arms, left)
+    times = 1 if features else _times_as_long(job, own, arms, LONGER_ROUND * left)
     if times > 1:
-        whole = own.lengthened(times)
+        whole, left = own.lengthened(times), LONGER_ROUND * left
+    second = min(whole.affordable(arms, left), settings.most_policy_runs)
     if job.length is not None and (times > 1 or job.length.asked):
         wanted = {"for_epochs": job.length.epochs, "for_images": job.length.images}
         facts |= {"times_as_long": times, **wanted}
-    second = min(whole.affordable(arms, left), settings.most_policy_runs)
     return LookaheadPlan(
         own=own,
         operations=operations,
@@ -140,8 +141,11 @@ def _times_as_long(job: SearchJob, own: BranchedRuns, arms: int, seconds: float)
     """
     if job.length is None or (not job.length.asked and job.length.images_seen < 2 * JUDGED):
         return 1
-    affordable = int(seconds / own.run_seconds(arms))
-    return max(1, min(affordable, job.length.images_seen // own.images_seen))
+    times = job.length.images_seen // own.images_seen
+    times = min(times, int(seconds / (2 * own.run_seconds(arms))))  # runs come in pairs
+    while times > 1 and not own.lengthened(times).affordable(arms, seconds):
+        times -= 1  # epochs are whole numbers: some runs are a little longer than so many times
+    return max(1, times)
 
 
 def _candidates(
