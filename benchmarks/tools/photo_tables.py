@@ -156,6 +156,28 @@ def fidelity_table() -> str:
     return markdown(("data", *truth, *searches), rows)
 
 
+def fidelity_operations_table() -> str:
+    """The truth of every operation, and which place the searches together give it."""
+    columns = []
+    for name in FIDELITY:
+        found = result_of(f"fidelity-fine-tuning-{name}")
+        read = [each["loss"] for each in found["searches"].values()]
+        by_searches = sorted(read[0], key=lambda op: statistics.mean(each[op] for each in read))
+        column = {}
+        for op, of_seeds in found["truth"].items():
+            scores = list(of_seeds.values())
+            error = statistics.stdev(scores) / len(scores) ** 0.5
+            place = 1 + by_searches.index(op)
+            column[op] = f"{statistics.mean(scores):.2f} +- {error:.2f}; {place}"
+        columns.append(column)
+    first = columns[0]
+    rows = [
+        (op, *(column[op] for column in columns)) for op in sorted(first, key=first.__getitem__)
+    ]
+    titles = (f"{title}: accuracy and its standard error; place" for title in FIDELITY.values())
+    return markdown(("operation", *titles), rows)
+
+
 def decode_table() -> str:
     rows: list[tuple[object, ...]] = []
     for file in sorted(RESULTS.glob("decode-*.json")):
@@ -188,6 +210,7 @@ PHOTOGRAPHS: dict[str, Callable[[], str]] = {
     "agreement table": agreement_table,
     "whole default table": default_table,
     "fidelity table": fidelity_table,
+    "fidelity operations table": fidelity_operations_table,
     "decode table": decode_table,
     "card table": card_table,
     "fine-tuning truth": truth_table,

@@ -71,25 +71,27 @@ def apply_steps(
     normalise: Normalise | None = None,
 ) -> Tensor:
     """K operations one after another, chosen for every image; centres are fractions of a side."""
+    decided = _decided(space, op_index_BK, apply_BK, magnitude_BK, sign_BK)
+    return _apply_decided(images_BCHW, space, *decided, center_BK2, normalise)
+
+
+def _decided(space: SearchSpace, op_index_BK: Tensor, *steps: Tensor) -> tuple[Tensor, Tensor]:
     # Torch looks a few hundred numbers up with all of its threads, which then spin for a while and
     # keep those that do the operations from the cores.
-    with few_threads(images_BCHW.device, op_index_BK.numel()):
-        decided = space.decide(op_index_BK, apply_BK, magnitude_BK, sign_BK)
-    return apply_decided(images_BCHW, space, *decided, center_BK2, normalise)
+    with few_threads(op_index_BK.device, op_index_BK.numel()):
+        return space.decide(op_index_BK, *steps)
 
 
-def apply_decided(
+def _apply_decided(
     images_BCHW: Tensor,
     space: SearchSpace,
     done_BK: Tensor,
     value_BK: Tensor,
     center_BK2: Tensor,
-    normalise: Normalise | None = None,
+    normalise: Normalise | None,
 ) -> Tensor:
-    """`apply_steps`, of what `SearchSpace.decide` has decided."""
-    with few_threads(images_BCHW.device, done_BK.numel()):
-        h, w = images_BCHW.shape[-2:]
-        center = torch.stack([center_BK2[..., 0] * w, center_BK2[..., 1] * h], dim=-1)
+    h, w = images_BCHW.shape[-2:]
+    center = torch.stack([center_BK2[..., 0] * w, center_BK2[..., 1] * h], dim=-1)
     normal = None if normalise is None else (normalise.mean, normalise.std)
     return ops.run(space.ops, images_BCHW, done_BK, value_BK, center.to(torch.float64), normal)
 
@@ -168,7 +170,7 @@ class PolicyTables:
         """What `apply_steps` needs, drawn for so many images."""
         k = self.op_index_NK.shape[1]
         device = self.op_index_NK.device
-        with few_threads(device, images):  # as in `apply_steps`
+        with few_threads(device, images):  # as in `_decided`
             numbers = ranks.uniform(images, 1 + 5 * k, device, generator, torch.float64)
             position_B1, numbers_BK5 = numbers.split([1, 5 * k], dim=1)
             numbers_BK5 = numbers_BK5.view(images, k, 5)
@@ -201,8 +203,8 @@ class PolicyTables:
             views_BCHW = images_BCHW if normalise is None else normalise(images_BCHW)
         else:
             *steps, center_BK2 = self.draw(len(images_BCHW), generator, ranks)
-            done_BK, value_BK = space.decide(*steps)
-            views_BCHW = apply_decided(images_BCHW, space, done_BK, value_BK, center_BK2, normalise)
+            done_BK, value_BK = decided = _decided(space, *steps)
+            views_BCHW = _apply_decided(images_BCHW, space, *decided, center_BK2, normalise)
         height, width = images_BCHW.shape[-2:]
         return views_BCHW, Moves(
             size=(height, width),
