@@ -3,9 +3,10 @@
     python benchmarks/studies/fine_tuning_fidelity.py DATA --weights FILE --train 500 --out FILE
 
 Truth is the test accuracy after fine-tuning under each operation alone, as the first round of a
-search has them, with `--seeds` seeds. Of all images of DATA (train/ and test/ folders) `--train`
-are trained on and the others test. Searches read heads on features of the images that are trained
-on, each with its own halves, in as many runs as a default search makes. Written down are Spearman's
+search has them, with `--seeds` seeds; or that of an earlier file (`--truth`). Of all images of DATA
+(train/ and test/ folders) `--train` are trained on and the others test. Searches read the images
+that are trained on, each with its own halves, in as many runs as a default search makes: heads on
+features, or (`--reader trainings`) the ends of short fine-tunings. Written down are Spearman's
 correlation of every search with the truth, between searches, and of the truth with itself: between
 one half of its seeds and the other, over all ways of halving them.
 
@@ -31,24 +32,37 @@ from judge import Sample
 from scipy.stats import spearmanr
 
 from dada import models
-from dada.config import FINE_TUNING, LOOKAHEAD_FINE_TUNING, NAMED_BASES, TrainConfig
+from dada.config import (
+    FINE_TUNING,
+    LOOKAHEAD_FINE_TUNING,
+    NAMED_BASES,
+    SHORT_FINE_TUNING,
+    TrainConfig,
+)
 from dada.data import load, split_off_validation
 from dada.engine import resolve_device
 from dada.models.weights import from_file
 from dada.policy.space import SearchSpace
 from dada.policy_search.lookahead import single_operations
 from dada.policy_search.lookahead.features import FeatureRuns
+from dada.policy_search.lookahead.runs import BranchedRuns
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
 
 from measure import print_table
 
+SPACE = SearchSpace.named("paper")
+PATHS = ("out", "data", "weights", "truth")  # of this machine
 # Readings of the truth, and whether more is better; the first is what decides.
 TRUTHS = {"truth": 1, "truth_loss": -1}
 
 
-def search(study: Study, seed: int, runs: int | None) -> None:
-    """The mean loss of every operation, as a search with this seed reads it in its first round."""
+def search(study: Study, seed: int, runs: int | None, steps: int | None) -> None:
+    """The mean loss of every operation, as a search with this seed reads it in its first round.
+
+    With `steps`, of short fine-tunings of so many, whose second half is repeated; else of heads on
+    features.
+    """
     held = study.found.setdefault("searches", {})
     if str(seed) in held:
         return
@@ -57,14 +71,30 @@ def search(study: Study, seed: int, runs: int | None) -> None:
     assert parted.val is not None
     shape = parted.num_classes, parted.channels, parted.image_size
     settings = LOOKAHEAD_FINE_TUNING[study.device.type]
-    reader = FeatureRuns(
-        halves=(parted, replace(parted, train=parted.val, val=parted.train)),
-        build=models.untrained(MODEL, *shape, study.weights),
-        base=study.config.base,
-        settings=settings,
-        seed=seed,
-        device=study.device,
-    )
+    build = models.untrained(MODEL, *shape, study.weights)
+    reader: BranchedRuns | FeatureRuns
+    if steps is None:
+        reader = FeatureRuns(
+            halves=(parted, replace(parted, train=parted.val, val=parted.train)),
+            build=build,
+            base=study.config.base,
+            settings=settings,
+            seed=seed,
+            device=study.device,
+        )
+    else:
+        short = replace(SHORT_FINE_TUNING, steps=steps)
+        reader = BranchedRuns.over(
+            parted,
+            SPACE,
+            study.config.base,
+            replace(settings, training=short),
+            build,
+            study.device,
+            exchange=True,
+            seed=seed,
+            training=study.config,
+        )
     seconds = settings.first_round * settings.seconds
     count = runs or reader.affordable(len(study.arms), seconds)
     seen = reader.losses(study.arms, count, file="")
@@ -72,6 +102,7 @@ def search(study: Study, seed: int, runs: int | None) -> None:
         "runs": count,
         "seconds": round(time.perf_counter() - begun, 1),
         "loss": {name: statistics.mean(each) for name, each in seen.loss.items()},
+        "loss_of_runs": {name: [round(x, 6) for x in each] for name, each in seen.loss.items()},
     }
     print(f"search {seed}: {count} runs in {held[str(seed)]['seconds']} s", flush=True)
     study.save()
@@ -135,6 +166,9 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=20)
     parser.add_argument("--seeds", type=int, default=6, help="trainings of each operation")
     parser.add_argument("--searches", type=int, default=4)
+    parser.add_argument("--truth", type=Path, help="a file of this study: no training for it")
+    parser.add_argument("--reader", choices=("features", "trainings"), default="features")
+    parser.add_argument("--steps", type=int, default=200, help="of a short fine-tuning")
     parser.add_argument("--runs", type=int, help="of each search; else as by default")
     parser.add_argument("--operations", type=int, help="only the first so many, for a trial")
     parser.add_argument("--at-once", type=int, default=3)
@@ -143,7 +177,7 @@ def main() -> None:
     found: dict[str, Any] = {"seconds": {}}
     if args.out and args.out.exists():
         found |= json.loads(args.out.read_text())
-    found["settings"] = {k: v for k, v in vars(args).items() if k not in ("out", "data", "weights")}
+    found["settings"] = {k: v for k, v in vars(args).items() if k not in PATHS}
     source = load(args.data, image_size=args.image_size)
     sample = Sample.drawn(source, args.train, 0, pool=True, suffix="")
     whole = replace(sample.whole, test=sample.test)
@@ -151,7 +185,7 @@ def main() -> None:
     found["classes"] = whole.num_classes
     _, weights = from_file(args.weights, MODEL)
     tuning = {**FINE_TUNING, "epochs": args.epochs, "batch_size": args.batch_size}
-    operations = single_operations(SearchSpace.named("paper"))
+    operations = single_operations(SPACE)
     study = Study(
         arms=dict(itertools.islice(operations.items(), args.operations)),
         whole=replace(whole, normalisation=weights.normalisation(whole.channels)),
@@ -163,13 +197,18 @@ def main() -> None:
         out=args.out,
     )
     for seed in range(args.searches):
-        search(study, seed, args.runs)
-    begun = time.perf_counter()
-    study.truth(range(args.seeds))
-    found["seconds"].setdefault("truth", round(time.perf_counter() - begun, 1))
+        search(study, seed, args.runs, args.steps if args.reader == "trainings" else None)
+    if args.truth:
+        known = json.loads(args.truth.read_text())
+        assert (known["images"], known["classes"]) == (found["images"], found["classes"])
+        found |= {reading: known[reading] for reading in TRUTHS}
+    else:
+        begun = time.perf_counter()
+        study.truth(range(args.seeds))
+        found["seconds"].setdefault("truth", round(time.perf_counter() - begun, 1))
+        print(f"truth: {found['seconds']['truth']} s")
     conclude(found)
     study.save()
-    print(f"truth: {found['seconds']['truth']} s")
     print_table(found["table"], list(found["table"][0]))
 
 
