@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 import pytest
 import torch
 
 from dada.config import LOOKAHEAD
+from dada.data import Split
+from dada.policy_search import lookahead
+from dada.policy_search.lookahead.scoring import ArmLosses
+from dada.policy_search.lookahead.signal import Signal, signal_of
 from dada.terminal.commands import main
 from quick import QUICK_LOOKAHEAD
 
@@ -41,6 +46,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def quick_lookahead(monkeypatch: pytest.MonkeyPatch) -> None:
     """For commands, pages and examples that leave looking ahead at its default: small settings."""
     monkeypatch.setitem(LOOKAHEAD, "cpu", QUICK_LOOKAHEAD)
+
+
+@pytest.fixture
+def signal_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For searches whose trainings are too short to learn anything: they go on as if they had."""
+
+    def weak(losses: ArmLosses, judged_on: Sequence[Split], looks: int = 1) -> Signal:
+        return replace(signal_of(losses, judged_on, looks), word="weak", learned=True)
+
+    monkeypatch.setattr(lookahead, "signal_of", weak)
 
 
 @pytest.fixture

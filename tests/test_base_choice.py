@@ -84,6 +84,7 @@ def test_turned_images_are_learned_from_turned_ones(turned):
     assert "mirrored and turned at random (--base turn)" in str(base_sentence(found))
 
 
+@pytest.mark.usefixtures("signal_seen")
 def test_mirrored_images_are_learned_from_mirrored_ones(mirrored, tmp_path: Path):
     run = tmp_path / "run"
     found = dada.search(*mirrored, out=run, **HOW)

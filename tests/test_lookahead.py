@@ -29,7 +29,7 @@ from dada.config import (
 from dada.data import Split, load, reduce, split_off_validation
 from dada.policy import baselines
 from dada.policy.space import SearchSpace
-from dada.policy_search import SearchJob
+from dada.policy_search import SearchJob, lookahead
 from dada.policy_search.job import TrainingLength
 from dada.policy_search.lookahead import (
     OPERATIONS,
@@ -55,6 +55,7 @@ from dada.policy_search.lookahead.shapes import (
     policies_of,
     shapes_for,
 )
+from dada.policy_search.lookahead.signal import Signal
 from dada.policy_search.measuring import Measured
 from dada.policy_search.parameters import MagnitudeDistribution, PolicyParameters
 from dada.runlog import RunLog
@@ -229,6 +230,8 @@ def a_search(*, learned: bool = True) -> Measured:
 
 def shaped(measured: Measured, losses: ArmLosses) -> dict[str, Policy]:
     """The policies of all shapes, by name, as looking ahead makes them."""
+    learned = measured.parameters.magnitude_distribution is not None
+    shapes = shapes_for(measured.space, learned=learned)
     score = score_operations(losses, measured)
     facts = {"runs": losses.runs, "score": score}
     return {
@@ -236,7 +239,7 @@ def shaped(measured: Measured, losses: ArmLosses) -> dict[str, Policy]:
             policy,
             provenance={**policy.provenance, "lookahead": {**facts, "shape": shape.name}},
         )
-        for shape, policy in policies_of(measured, score, shapes_for(measured)).items()
+        for shape, policy in policies_of(measured, score, shapes).items()
     }
 
 
@@ -299,7 +302,7 @@ def test_shapes_that_a_space_has_no_use_for_are_left_out(space, left_out):
     learned = MagnitudeDistribution(n, k, bins=2, op_index_NK=space.op_index_NK)
     parameters = PolicyParameters(n, k, magnitude_distribution=learned)
     found = replace(a_search(), space=space, parameters=parameters)
-    names = [shape.name for shape in shapes_for(found)]
+    names = [shape.name for shape in shapes_for(space)]
     assert len(set(names)) == len(names) >= 5
     assert not [name for name in names for words in left_out if words in name]
     assert set(shaped(found, ArmLosses(loss={op.name: [1.0, 1.1] for op in space.ops}))) == set(
@@ -308,8 +311,8 @@ def test_shapes_that_a_space_has_no_use_for_are_left_out(space, left_out):
 
 
 def test_of_few_shapes_there_is_always_a_milder_one():
-    assert few_shapes_for(a_search()) == (BROADEST, MILD)
-    assert few_shapes_for(a_search(learned=False)) == (Shape(1, None), Shape(0.5, None))
+    assert few_shapes_for(SPACE) == (BROADEST, MILD)
+    assert few_shapes_for(SPACE, learned=False) == (Shape(1, None), Shape(0.5, None))
     assert LOOKAHEAD["cpu"].few_shapes and not LOOKAHEAD["cuda"].few_shapes
     assert not any(settings.few_shapes for settings in LOOKAHEAD_FINE_TUNING.values())
 
@@ -503,6 +506,7 @@ def searched(split: Split, out: Any, **changes: Any) -> dada.Result:
     return dada.search(data, val, network(0), out=out, **given | changes)
 
 
+@pytest.mark.usefixtures("signal_seen")
 @pytest.mark.parametrize("ended", ["operations", "base", "policies"])
 def test_a_search_that_is_killed_while_it_looks_ahead_ends_as_one_that_was_not(
     split, tmp_path, ended
@@ -529,6 +533,7 @@ def test_a_search_that_is_killed_while_it_looks_ahead_ends_as_one_that_was_not(
     assert policies[0] == policies[1]
 
 
+@pytest.mark.usefixtures("signal_seen")
 def test_the_second_round_has_seeds_of_its_own(split, tmp_path):
     runs = searched(split, tmp_path / "run").policy.provenance["lookahead"]["runs"]
     numbers = [
@@ -536,6 +541,49 @@ def test_the_second_round_has_seeds_of_its_own(split, tmp_path):
         for name in (OPERATIONS, POLICIES)
     ]
     assert numbers == [[*range(runs)], [MOST_RUNS + i for i in range(4)]]
+
+
+NOISE = Signal(word="none", chance=0.5, agreement=0.0, learned=True)
+SEEN = replace(NOISE, word="weak", chance=0.01)
+
+
+@pytest.mark.parametrize(
+    ("looks", "times"),
+    [
+        ([SEEN], 1),
+        ([NOISE, NOISE], 2),
+        ([NOISE, SEEN], 2),
+        ([replace(NOISE, learned=False)], 1),  # more runs would not learn either
+    ],
+    ids=["seen", "never seen", "seen at the second look", "nothing learned"],
+)
+def test_where_nothing_is_seen_one_looks_again_and_without_a_signal_there_is_no_second_round(
+    split, tmp_path, monkeypatch, looks, times
+):
+    given: list[int] = []
+
+    def signal_of(losses: ArmLosses, judged_on: Any, of: int) -> Signal:
+        given.append(losses.runs)
+        assert of == 2
+        return looks[len(given) - 1]
+
+    monkeypatch.setattr(lookahead, "signal_of", signal_of)
+    how = {"lookahead": replace(QUICK_LOOKAHEAD, look_again=True), "base": "none"}
+    told: list[tuple[int, int]] = []
+    out = tmp_path / "run"
+    policy = searched(split, out, on_lookahead=lambda *now: told.append(now), **how).policy
+    seen, facts = looks[-1].word != "none", policy.provenance["lookahead"]
+    first = given[0]
+    assert given == [first * (1 + i) for i in range(times)] and facts["runs"] == given[-1]
+    assert sorted(map(int, json.loads((out / OPERATIONS).read_text()))) == [*range(given[-1])]
+    assert ("policy_runs" in facts) == seen == (out / POLICIES).exists()
+    assert ("as no signal was seen" in policy.provenance["name"]) == (not seen)
+    total = given[-1] + (4 if seen else 0)
+    assert told[-1] == (total, total) and [done for done, _ in told] == sorted(d for d, _ in told)
+    # Without a directory the same, though nothing is kept between the looks.
+    given.clear()
+    again = searched(split, None, **how).policy
+    assert again.subpolicies == policy.subpolicies
 
 
 @pytest.mark.parametrize("together", [2, 1])
@@ -548,6 +596,7 @@ def test_without_time_for_a_second_round_the_shape_is_the_usual(split, tmp_path,
     assert "policy_runs" not in facts
 
 
+@pytest.mark.usefixtures("signal_seen")
 def test_few_shapes_are_tried_and_the_mild_one_taken_without_time_for_it(split, tmp_path):
     few = replace(QUICK_LOOKAHEAD, few_shapes=True)
     tried = searched(split, tmp_path / "tried", lookahead=few).policy.provenance["lookahead"]
@@ -681,6 +730,7 @@ def test_the_length_of_a_recipe_is_its_evaluation_on_all_images():
     assert _times_as_long(job, BranchedRuns.of(job), 6, LONG) == 200 * 5000 // (40 * 2000)
 
 
+@pytest.mark.usefixtures("signal_seen")
 def test_a_search_for_a_long_training_has_a_longer_second_round_and_is_resumed(split, tmp_path):
     settings = replace(QUICK_LOOKAHEAD, seconds=12.0, most_policy_runs=2)
     how = {"for_epochs": 3, "for_images": 96, "lookahead": settings}

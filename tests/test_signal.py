@@ -41,7 +41,7 @@ def a_split(count: int = 100, classes: int = 10) -> Split:
 
 
 def word(seen: ArmLosses) -> str:
-    return signal_of(seen, [a_split()], UNIFORM, UNIFORM).word
+    return signal_of(seen, [a_split()]).word
 
 
 def test_large_differences_are_clear_and_noise_is_none():
@@ -59,6 +59,18 @@ def test_the_p_value_is_uniform_where_nothing_differs():
     chances = [chance_of(losses(0.0, seed=seed)) for seed in range(400)]
     assert statistics.mean(chances) == pytest.approx(0.5, abs=0.06)
     assert statistics.mean(p < 0.05 for p in chances) == pytest.approx(0.05, abs=0.03)
+
+
+def test_chance_passes_two_looks_no_oftener_than_one():
+    def seen(seed: int) -> bool:
+        whole = losses(0.0, runs=4, seed=seed)
+        half = ArmLosses(
+            loss={name: each[:2] for name, each in whole.loss.items()},
+            balanced_accuracy=whole.balanced_accuracy[:2],
+        )
+        return any(signal_of(each, [a_split()], looks=2).word != "none" for each in (half, whole))
+
+    assert 0.03 < statistics.mean(seen(seed) for seed in range(1000)) < 0.065
 
 
 def test_halves_of_the_runs_agree_where_arms_differ():

@@ -32,13 +32,7 @@ from judge import Sample
 from scipy.stats import spearmanr
 
 from dada import models
-from dada.config import (
-    FINE_TUNING,
-    LOOKAHEAD_FINE_TUNING,
-    NAMED_BASES,
-    SHORT_FINE_TUNING,
-    TrainConfig,
-)
+from dada.config import FINE_TUNING, LOOKAHEAD_FINE_TUNING, NAMED_BASES, TrainConfig
 from dada.data import load, split_off_validation
 from dada.engine import resolve_device
 from dada.models.weights import from_file
@@ -83,7 +77,7 @@ def search(study: Study, seed: int, runs: int | None, steps: int | None) -> None
             device=study.device,
         )
     else:
-        short = replace(SHORT_FINE_TUNING, steps=steps)
+        short = replace(LOOKAHEAD_FINE_TUNING["cuda"].training, steps=steps)
         reader = BranchedRuns.over(
             parted,
             SPACE,

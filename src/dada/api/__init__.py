@@ -22,6 +22,7 @@ from dada.config import LookaheadConfig, SearchConfig, TrainConfig, VerifyConfig
 from dada.data import Split
 from dada.models.weights import Tell
 from dada.policy import Policy
+from dada.policy_search.duration import OnPlan
 from dada.policy_search.lookahead import OnRun
 from dada.policy_search.verify import OnTraining
 from dada.safe_text import one_line_errors
@@ -63,6 +64,7 @@ def search(
     graph: bool = True,
     progress: bool = False,
     on_start: Callable[[Split, SearchConfig, str], None] | None = None,
+    on_plan: OnPlan | None = None,
     on_epoch: OnEpoch | None = None,
     on_lookahead: OnRun | None = None,
     on_training: OnTraining | None = None,
@@ -86,7 +88,7 @@ def search(
     asked, job, facts = search_job(asked, val_data, preset, lookahead, verify, verify_budget)
     if on_start is not None:
         on_start(job.split, job.config, job.model_name)
-    return run_search(asked, job, facts, on_epoch, on_lookahead, on_training)
+    return run_search(asked, job, facts, on_plan, on_epoch, on_lookahead, on_training)
 
 
 @one_line_errors

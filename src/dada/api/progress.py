@@ -84,6 +84,15 @@ class SearchProgress(TrainProgress):
         settings = f"{model}; preset {config.preset}, estimator {config.estimator}"
         self.begin(split, "search", settings)
 
+    def plan(self, seconds: Mapping[str, float]) -> None:
+        words = f"about {duration(sum(seconds.values()))} (counted, not measured)"
+        if len(seconds) > 1:
+            each = (f"{phase} {duration(one)}" for phase, one in seconds.items())
+            words += f": {', '.join(each)}"
+        self.teller.say(f"time    {words}")
+        if "measuring" not in seconds:  # the first phase is the second
+            self.begun_at["looking ahead"] = time.monotonic()
+
     def numbers(self, metrics: Mapping[str, Any]) -> str:
         return (
             f"loss {metrics['loss']:.3f}  val accuracy {metrics['val_accuracy']:.3f}  "
@@ -96,7 +105,8 @@ class SearchProgress(TrainProgress):
             self.begun_at["looking ahead"] = time.monotonic()
 
     def callbacks(self) -> Callbacks:
-        own: Callbacks = {"on_lookahead": self.lookahead, "on_training": self.training}
+        own: Callbacks = {"on_plan": self.plan, "on_lookahead": self.lookahead}
+        own |= {"on_training": self.training}
         return super().callbacks() | own
 
     def lookahead(self, done: int, total: int) -> None:

@@ -26,6 +26,7 @@ from dada.config import LookaheadConfig, TrainConfig, VerifyConfig
 from dada.data import split_off_validation
 from dada.engine import joined, out_of_memory_named
 from dada.policy_search import SearchJob, find_policy
+from dada.policy_search.duration import OnPlan
 from dada.policy_search.lookahead import OnRun, with_fewer_steps
 from dada.policy_search.measuring import try_step
 from dada.policy_search.verify import OnTraining
@@ -104,6 +105,7 @@ def run_search(
     asked: Preparation,
     job: SearchJob,
     facts: dict[str, Any],
+    on_plan: OnPlan | None,
     on_epoch: OnEpoch | None,
     on_lookahead: OnRun | None,
     on_training: OnTraining | None,
@@ -122,6 +124,7 @@ def run_search(
         speaks = ranks.rank == 0
         found = find_policy(
             replace(job, run=run, ranks=ranks),
+            on_plan=on_plan if speaks else None,
             on_epoch=on_epoch if speaks else None,
             on_lookahead=on_lookahead if speaks else None,
             on_training=on_training,

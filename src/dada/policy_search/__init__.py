@@ -1,6 +1,7 @@
 """THE ALGORITHM THAT SHIPS. Start reading at `find_policy`.
 
     measuring.py phase 1: a training whose every step is `search_step` (step.py, the paper)
+    duration.py  how long all of it will take
     lookahead/   phase 2: trainings whose end is repeated once for each of several policies
     verify/      phase 3: short paired trainings against the policies that cost nothing
 
@@ -18,8 +19,9 @@ from typing import Any
 
 from dada.engine import out_of_memory_named
 from dada.policy import Policy
+from dada.policy_search.duration import OnPlan, expected_seconds
 from dada.policy_search.job import SearchJob
-from dada.policy_search.lookahead import OnRun, look_ahead
+from dada.policy_search.lookahead import OnRun, look_ahead, plan_for
 from dada.policy_search.measuring import measure
 from dada.policy_search.verify import OnTraining, verify_searched
 from dada.runlog import POLICY, UNFINISHED_POLICY
@@ -42,15 +44,19 @@ class FoundPolicy:
 def find_policy(
     job: SearchJob,
     *,
+    on_plan: OnPlan | None = None,
     on_epoch: Callable[[dict[str, Any], int], None] | None = None,
     on_lookahead: OnRun | None = None,
     on_training: OnTraining | None = None,
 ) -> FoundPolicy:
     """A policy for `job.split`, in three phases.
 
-    `on_epoch` is told of epochs of the first, `on_lookahead` of trainings of the second,
-    `on_training` of trainings of the third.
+    `on_plan` is told how long each will take, `on_epoch` of epochs of the first, `on_lookahead` of
+    trainings of the second, `on_training` of trainings of the third.
     """
+    plan = plan_for(job) if job.lookahead.seconds > 0 else None
+    if on_plan is not None:
+        on_plan(expected_seconds(job, plan))
     # 1. Measure. One network is trained, each image under a random sub-policy (preset `paper`: one
     #    drawn from the policy that is being learned). Each step asks whether training on that
     #    augmented image lowers the validation loss one step later. The paper's search ends here.
@@ -64,7 +70,7 @@ def find_policy(
     #    augmentation should be.
     if job.lookahead.seconds > 0:
         with named_phase(job, "looking ahead", "`lookahead` (0: none)"):
-            found = look_ahead(job, measured, on_lookahead)
+            found = look_ahead(job, plan, measured, on_lookahead)
         policy, seconds = found.policy, seconds + found.seconds
         job = job.with_base(found.base)
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import nn
 
+from dada import tasks
 from dada.config import FROM_SCRATCH, Base, LookaheadConfig, SearchConfig, TrainConfig, VerifyConfig
 from dada.data import Split
 from dada.engine import ALONE, Ranks
@@ -46,6 +47,7 @@ class SearchJob:
     training: TrainConfig = FROM_SCRATCH  # of those trainings; a pretrained network's are gentler
     length: TrainingLength | None = None  # None: as long as those
     pretrained: bool = False
+    by_steps: bool = True  # else the first phase is left out: looking ahead decides alone
     choose_base: bool = False  # whether to mirror, turn and cut is a question: nobody said so
     lookahead: LookaheadConfig
     verify: VerifyConfig
@@ -57,6 +59,11 @@ class SearchJob:
 
     def with_base(self, base: Base) -> SearchJob:
         return replace(self, config=replace(self.config, base=base))
+
+    @property
+    def measures(self) -> bool:
+        """Whether there is a first phase; of some tasks there is none."""
+        return self.by_steps and tasks.named(self.split.task).measures
 
     @property
     def space(self) -> SearchSpace:

@@ -53,7 +53,7 @@ def measure(job: SearchJob, on_epoch: OnEpoch | None = None) -> Measured:
     as often as costs little, and a run that was killed continues from its last one.
     `on_epoch(metrics, epochs)` is told of every epoch.
     """
-    if not tasks.named(job.split.task).measures:
+    if not job.measures:
         return _not_measured(job)
     start = time.perf_counter()
     config, run, ranks = job.config, job.run, job.ranks
@@ -97,10 +97,11 @@ def measure(job: SearchJob, on_epoch: OnEpoch | None = None) -> Measured:
 
 
 def _not_measured(job: SearchJob) -> Measured:
-    """For a task whose targets move with the pixels, or that has no loss of single images.
+    """For a task whose targets move with the pixels, or that has no loss of single images, and for
+    a network that is fine-tuned.
 
     The paper's step compares losses of single images; looking ahead asks whole trainings, and so
-    decides alone.
+    decides alone. Fine-tuning is over before steps know anything.
     """
     if job.lookahead.seconds <= 0 or job.config.preset == "paper":
         raise ValueError(

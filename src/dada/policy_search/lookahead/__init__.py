@@ -33,13 +33,26 @@ from dada.config import Base
 from dada.policy import Policy
 from dada.policy_search.free_policies import usual_policy
 from dada.policy_search.job import SearchJob
-from dada.policy_search.lookahead.plan import plan_for, single_operations, with_fewer_steps
-from dada.policy_search.lookahead.scoring import choose_policy, score_operations
+from dada.policy_search.lookahead.plan import (
+    LookaheadPlan,
+    plan_for,
+    single_operations,
+    with_fewer_steps,
+)
+from dada.policy_search.lookahead.scoring import ArmLosses, choose_policy, score_operations
 from dada.policy_search.lookahead.shapes import policies_of
 from dada.policy_search.lookahead.signal import signal_of
 from dada.policy_search.measuring import Measured
 
-__all__ = ["LookedAhead", "OnRun", "look_ahead", "single_operations", "with_fewer_steps"]
+__all__ = [
+    "LookaheadPlan",
+    "LookedAhead",
+    "OnRun",
+    "look_ahead",
+    "plan_for",
+    "single_operations",
+    "with_fewer_steps",
+]
 
 # In a run directory.
 OPERATIONS, POLICIES = "lookahead.json", "lookahead-policies.json"
@@ -55,24 +68,59 @@ class LookedAhead:
     seconds: float  # of this session
 
 
-def look_ahead(job: SearchJob, measured: Measured, on_run: OnRun | None = None) -> LookedAhead:
+@dataclass
+class _Told:
+    """Counts the runs of all rounds together."""
+
+    on_run: OnRun | None
+    total: int
+    before: int = 0
+
+    def next(self, count: int) -> Callable[[int], None]:
+        """What to call with the number of those that have ended, of so many runs that come next."""
+        before, self.before = self.before, self.before + count
+        return lambda done: self._tell(before + done)
+
+    def expect(self, more: int) -> None:
+        """Or fewer, below zero."""
+        if more:
+            self.total += more
+            self._tell(self.before)
+
+    def _tell(self, done: int) -> None:
+        if self.on_run is not None:
+            self.on_run(done, self.total)
+
+
+def look_ahead(
+    job: SearchJob, plan: LookaheadPlan | None, measured: Measured, on_run: OnRun | None = None
+) -> LookedAhead:
     """The policy of a search after looking ahead."""
     started = time.perf_counter()
-    policy, base = _look_ahead(job, measured, on_run)
+    if plan is None:
+        unknown = {**measured.policy.provenance, "signal": None}
+        policy = _with_facts(replace(measured.policy, provenance=unknown), None)
+        base = job.config.base
+    else:
+        policy, base = _look_ahead(job, plan, measured, _Told(on_run, plan.total))
     return LookedAhead(policy=policy, base=base, seconds=time.perf_counter() - started)
 
 
-def _look_ahead(job: SearchJob, measured: Measured, on_run: OnRun | None) -> tuple[Policy, Base]:
-    plan = plan_for(job, measured)
-    if plan is None:
-        unknown = {**measured.policy.provenance, "signal": None}
-        return _with_facts(replace(measured.policy, provenance=unknown), None), job.config.base
+def _look_ahead(
+    job: SearchJob, plan: LookaheadPlan, measured: Measured, told: _Told
+) -> tuple[Policy, Base]:
+    # 1. Every operation alone. Where chance explains what is seen, as many runs again.
+    def of_operations(count: int, first: int = 0) -> ArmLosses:
+        return plan.runs.losses(
+            plan.operations, count, file=OPERATIONS, first=first, on_run=told.next(count)
+        )
 
-    def told_after(before: int) -> Callable[[int], None]:
-        return lambda done: on_run(before + done, plan.total) if on_run is not None else None
-
-    # 1. Every operation alone.
-    losses = plan.runs.losses(plan.operations, plan.first, file=OPERATIONS, on_run=told_after(0))
+    losses, looks = of_operations(plan.first), 2 if plan.again else 1
+    signal = signal_of(losses, plan.runs.judged_on, looks)
+    if plan.again and signal.learned and signal.word == "none":
+        told.expect(plan.again)
+        losses = losses.and_also(of_operations(plan.again, plan.first))
+        signal = signal_of(losses, plan.runs.judged_on, looks)
     score = score_operations(losses, measured)
     found = {s.name: policy for s, policy in policies_of(measured, score, plan.shapes).items()}
     moves = tasks.named(job.split.task).moves
@@ -83,32 +131,35 @@ def _look_ahead(job: SearchJob, measured: Measured, on_run: OnRun | None) -> tup
             usual,
             losses,
             first=2 * job.lookahead.most_runs,  # seeds that no round has
-            on_run=told_after(plan.first),
+            on_run=told.next(plan.base.count),
         )
         base = chosen_base.base
     # 2. Whole policies, with seeds of their own: what chance did for an operation in training does
-    #    not come again.
+    #    not come again. Without a signal there is nothing to make them of, and the usual policy is
+    #    taken.
     policy, chosen = found[plan.usual.name], {"shape": plan.usual.name}
-    if plan.second:
+    if signal.word == "none":
+        told.expect(-plan.second)
+    elif plan.second:
         named = plan.free | found if plan.free_first else found | plan.free
         ends = plan.whole.with_base(base).losses(
             named,
             plan.second,
             file=POLICIES,
             first=job.lookahead.most_runs,
-            on_run=told_after(plan.first + plan.base.count),
+            on_run=told.next(plan.second),
         )
         name, seen = choose_policy(named, ends)
         policy, chosen = named[name], {"shape": name, **seen}
-    # 3. How sure is that? Where chance explains what was seen, the usual policy is taken.
-    signal = signal_of(losses, plan.runs.judged_on, policy, plan.own.start)
-    provenance: dict[str, Any] = {**measured.policy.provenance, "signal": signal.facts()}
+    # 3. How sure is that?
+    sure = signal.facts(policy, plan.own.start)
+    provenance: dict[str, Any] = {**measured.policy.provenance, "signal": sure}
     if signal.word == "none":
         policy = usual
         provenance["name"] = f"{policy.provenance['name']}, as no signal was seen"
     if job.choose_base:
         provenance["base"] = None if chosen_base is None else chosen_base.facts()
-    facts = {**plan.facts, "runs": plan.first, "score": score, **chosen}
+    facts = {**plan.facts, "runs": losses.runs, "score": score, **chosen}
     return _with_facts(replace(policy, provenance=provenance), facts), base
 
 

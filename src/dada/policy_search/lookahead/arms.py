@@ -97,13 +97,15 @@ class ArmRuns:
         numbers = range(first, first + count)
         known = self.ranks.same(self._on_disk(file, arms))
         left = [number for number in numbers if number not in known]
+        done = count - len(left)
         for number, losses, accuracy in self._spread_ends(arms, left):
             known[number] = losses if accuracy is None else {**losses, ACCURACY: accuracy}
             if self.run is not None:
                 ended = {str(number): known[number] for number in sorted(known)}
                 self.run.save_text(file, json.dumps(ended, indent=1) + "\n")
+            done += 1
             if on_run is not None:
-                on_run(len(known))
+                on_run(done)
         accuracies = [known[number].get(ACCURACY) for number in numbers]
         return ArmLosses(
             loss={name: [known[number][name] for number in numbers] for name in arms},

@@ -10,6 +10,7 @@ from dada.policy import Policy
 from dada.policy.space import SearchSpace
 from dada.policy_search.free_policies import free_policies
 from dada.policy_search.job import SearchJob
+from dada.policy_search.lookahead.arms import ArmRuns
 from dada.policy_search.lookahead.base_choice import BASES, BASES_OF_PLACES, BaseQuestion
 from dada.policy_search.lookahead.features import FeatureRuns
 from dada.policy_search.lookahead.runs import BranchedRuns
@@ -23,7 +24,6 @@ from dada.policy_search.lookahead.shapes import (
     usual_of,
 )
 from dada.policy_search.lookahead.stand_in import StandIn
-from dada.policy_search.measuring import Measured
 
 FEWEST_IMAGES = 50  # of a half: with fewer the ends of trainings differ by chance alone
 # What short trainings chose was judged in trainings of up to so many images seen, and was better
@@ -41,6 +41,7 @@ class LookaheadPlan:
     operations: dict[str, Policy]
     runs: Runs
     first: int  # how many runs
+    again: int  # how many more where they show nothing
     # Between the rounds: whether to mirror, turn and cut every image, if nobody said.
     base: BaseQuestion
     # The second round: whole policies.
@@ -54,13 +55,21 @@ class LookaheadPlan:
 
     @property
     def total(self) -> int:
-        """Runs of all."""
+        """Runs of all, but for those that are made again."""
         return self.first + self.base.count + self.second
 
+    @property
+    def seconds(self) -> float:
+        """Of a nominal machine."""
+        rounds: list[tuple[ArmRuns, int, int]] = [(self.runs, self.first, len(self.operations))]
+        rounds.append((self.base.runs, self.base.count, len(self.base.bases)))
+        rounds.append((self.whole, self.second, len(self.shapes) + len(self.free)))
+        return sum(count * runs.run_seconds(arms) for runs, count, arms in rounds if count)
 
-def plan_for(job: SearchJob, measured: Measured) -> LookaheadPlan | None:
+
+def plan_for(job: SearchJob) -> LookaheadPlan | None:
     """None where there is no time to look ahead at all."""
-    settings, operations = job.lookahead, single_operations(measured.space)
+    settings, operations = job.lookahead, single_operations(job.space)
     features, first_seconds = FeatureRuns.of(job), settings.first_round * settings.seconds
     runs: Runs
     facts: dict[str, Any] = {}
@@ -89,7 +98,7 @@ def plan_for(job: SearchJob, measured: Measured) -> LookaheadPlan | None:
         share = settings.base_share * first * runs.run_seconds(len(operations))
         bases = BASES_OF_PLACES if tasks.named(job.split.task).moves else BASES
         base = BaseQuestion.of(runs, share, small="stand_in" in facts, all_bases=bases)
-    shapes, usual, free = _candidates(job, measured)
+    shapes, usual, free = _candidates(job)
     arms = len(shapes) + len(free)
     whole: Runs = features or own
     times = 1 if features else _times_as_long(job, own, arms, LONGER_ROUND * left)
@@ -104,6 +113,7 @@ def plan_for(job: SearchJob, measured: Measured) -> LookaheadPlan | None:
         operations=operations,
         runs=runs,
         first=first,
+        again=min(first, settings.most_runs - first) if settings.look_again and second else 0,
         base=base,
         shapes=shapes,
         usual=usual,
@@ -148,14 +158,13 @@ def _times_as_long(job: SearchJob, own: BranchedRuns, arms: int, seconds: float)
     return max(1, times)
 
 
-def _candidates(
-    job: SearchJob, measured: Measured
-) -> tuple[tuple[Shape, ...], Shape, dict[str, Policy]]:
+def _candidates(job: SearchJob) -> tuple[tuple[Shape, ...], Shape, dict[str, Policy]]:
     """The shapes of the second round, the one to take without that round, and the free policies
     that take part in it."""
     wanted, names = SHAPES, set[str]()
+    learned = job.config.magnitudes == "distribution"
     if job.lookahead.few_shapes:
-        few = few_shapes_for(measured)
+        few = few_shapes_for(job.space, learned=learned)
         return few, few[-1], {}
     if tasks.named(job.split.task).moves:
         wanted, names = SHAPES_OF_PLACES, {"none"}
@@ -167,7 +176,7 @@ def _candidates(
         for name, policy in free_policies(job.space).items()
         if name.partition(" ")[0] in names
     }
-    shapes = shapes_for(measured, wanted)
+    shapes = shapes_for(job.space, learned=learned, wanted=wanted)
     return shapes, usual_of(shapes), free
 
 
@@ -182,9 +191,11 @@ def single_operations(space: SearchSpace) -> dict[str, Policy]:
 def with_fewer_steps(job: SearchJob) -> SearchJob:
     """Fewer steps in the first phase where the second has more to say.
 
-    Half of them where a stand-in will look ahead: a step with images or a network of that size
-    takes long. A fifth where features of a pretrained network are read. Else as the settings of
-    looking ahead say. Not where a user asked for a number of epochs or for some seconds of it.
+    None where features of a pretrained network are read: what there is time for is a few dozen,
+    which know nothing and took half of a search (docs/photographs.md). Half of them where a
+    stand-in will look ahead: a step with images or a network of that size takes long. Else as the
+    settings of looking ahead say. Not where a user asked for a number of epochs or for some seconds
+    of it.
     """
     config, settings = job.config, job.lookahead
     if config.lookahead is not None or config.epochs is not None or not settings.seconds:
@@ -192,9 +203,7 @@ def with_fewer_steps(job: SearchJob) -> SearchJob:
     arms, share = len(job.space.ops), settings.first_round * settings.seconds
     features = FeatureRuns.of(job)
     if features is not None and features.affordable(arms, share):
-        steps, least_epochs = config.least_steps // 5, 1
-    else:
-        own = BranchedRuns.of(job).affordable(arms, share)
-        steps = int(config.least_steps * (settings.steps_before if own else 0.5))
-        least_epochs = config.least_epochs
-    return replace(job, config=replace(config, least_steps=steps, least_epochs=least_epochs))
+        return replace(job, by_steps=False)
+    own = BranchedRuns.of(job).affordable(arms, share)
+    steps = int(config.least_steps * (settings.steps_before if own else 0.5))
+    return replace(job, config=replace(config, least_steps=steps))

@@ -30,6 +30,13 @@ class ArmLosses:
     def runs(self) -> int:
         return len(next(iter(self.loss.values())))
 
+    def and_also(self, more: ArmLosses) -> ArmLosses:
+        """With further runs of the same arms."""
+        return ArmLosses(
+            loss={name: [*each, *more.loss[name]] for name, each in self.loss.items()},
+            balanced_accuracy=(*self.balanced_accuracy, *more.balanced_accuracy),
+        )
+
     @property
     def loss_RA(self) -> Tensor:
         """Runs x arms."""

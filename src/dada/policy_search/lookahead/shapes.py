@@ -76,23 +76,24 @@ SHAPES_OF_PLACES: tuple[Shape, ...] = (
 )
 
 
-def shapes_for(measured: Measured, wanted: Sequence[Shape] = SHAPES) -> tuple[Shape, ...]:
-    """Of those wanted, the ones that the search has a use for, each once.
+def shapes_for(
+    space: SearchSpace, *, learned: bool = True, wanted: Sequence[Shape] = SHAPES
+) -> tuple[Shape, ...]:
+    """Of those wanted, the ones that a search in `space` has a use for, each once.
 
-    One that learned no ranges of magnitudes keeps the numbers it has, and with them its space and
-    its combinations.
+    One that has not `learned` ranges of magnitudes keeps the numbers it has, and with them its
+    space and its combinations.
     """
-    learned = measured.parameters.magnitude_distribution is not None
     shapes = []
     for shape in wanted:
-        if shape.space == measured.space.name:
+        if shape.space == space.name:
             shape = replace(shape, space=None)
-        combines = measured.space.ops_per_subpolicy > 1
+        combines = space.ops_per_subpolicy > 1
         shape = replace(shape, single=shape.single or not combines)
         stays = shape.space is None and shape.single != combines
         if stays and not learned:
             shape = replace(shape, magnitude=None)
-        if (stays or learned) and _space_of(shape, measured.space) is not None:
+        if (stays or learned) and _space_of(shape, space) is not None:
             shapes.append(shape)
     return tuple(dict.fromkeys(shapes))
 
@@ -102,14 +103,15 @@ def usual_of(shapes: Sequence[Shape]) -> Shape:
     return next((s for s in shapes if s.probability == USUAL.probability), shapes[0])
 
 
-def few_shapes_for(measured: Measured) -> tuple[Shape, ...]:
+def few_shapes_for(space: SearchSpace, *, learned: bool = True) -> tuple[Shape, ...]:
     """The broadest, and a milder one that is taken without a second round.
 
     For a CPU, where few runs of a hundred steps cannot tell many shapes apart. Single operations at
     half strength were as good as any, or better, wherever images had more than a few pixels
     (docs/search-study-log.md).
     """
-    return max((shapes_for(measured, (BROADEST, mild)) for mild in (MILD, USUAL)), key=len)
+    pairs = ((BROADEST, mild) for mild in (MILD, USUAL))
+    return max((shapes_for(space, learned=learned, wanted=pair) for pair in pairs), key=len)
 
 
 def policies_of(

@@ -25,6 +25,9 @@ from dada.policy_search.lookahead.scoring import ArmLosses
 
 # Chosen on searches other than those that docs/search-study.md reports.
 CLEAR_CHANCE, WEAK_CHANCE = 0.001, 0.05
+# At each of two looks, the second at all runs: chance alone passes one of them as seldom as it
+# passes a single look at WEAK_CHANCE (Pocock 1977).
+WEAK_CHANCE_OF_TWO = 0.0294
 CLEAR_AGREEMENT = 0.5
 # Standard errors of a guesser's balanced accuracy; the best of fifteen guessers has nearly two.
 ABOVE_GUESSING = 4.0
@@ -38,35 +41,30 @@ class Signal:
     chance: float
     agreement: float  # -1..1
     learned: bool
-    distance: float  # of the policy from uniform, 0..1: how much of its operations differ
 
-    def facts(self) -> dict[str, Any]:
-        """For a policy file."""
+    def facts(self, policy: Policy, uniform: Policy) -> dict[str, Any]:
+        """For a policy file; `policy` was made of what was seen."""
+        known = asdict(self) | {"distance": distance(policy, uniform)}
         return {
             name: round(value, 6) if isinstance(value, float) else value
-            for name, value in asdict(self).items()
+            for name, value in known.items()
         }
 
 
-def signal_of(
-    losses: ArmLosses, judged_on: Sequence[Split], policy: Policy, uniform: Policy
-) -> Signal:
-    """What `losses`, of every operation alone, are worth; `policy` was made of them."""
+def signal_of(losses: ArmLosses, judged_on: Sequence[Split], looks: int = 1) -> Signal:
+    """What `losses`, of every operation alone, are worth.
+
+    `looks`: how often they are looked at, where no signal is a reason to make more of them.
+    """
     learned = has_learned(losses, judged_on)
     chance, agreement = chance_of(losses), agreement_of(losses)
-    if not learned or chance > WEAK_CHANCE:
+    if not learned or chance > (WEAK_CHANCE if looks == 1 else WEAK_CHANCE_OF_TWO):
         word = "none"
     elif chance <= CLEAR_CHANCE and agreement >= CLEAR_AGREEMENT:
         word = "clear"
     else:
         word = "weak"
-    return Signal(
-        word=word,
-        chance=chance,
-        agreement=agreement,
-        learned=learned,
-        distance=distance(policy, uniform),
-    )
+    return Signal(word=word, chance=chance, agreement=agreement, learned=learned)
 
 
 def has_learned(losses: ArmLosses, judged_on: Sequence[Split]) -> bool:
@@ -120,7 +118,8 @@ def agreement_of(losses: ArmLosses) -> float:
 
 
 def distance(policy: Policy, uniform: Policy) -> float:
-    """Half the sum of differences between the operations' shares of all that is done."""
+    """How much of the operations differs, 0..1: half the sum of differences between their shares
+    of all that is done."""
     shares = [_shares(each) for each in (policy, uniform)]
     if not shares[0]:
         return 1.0  # nothing is done
