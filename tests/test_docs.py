@@ -56,6 +56,7 @@ from dada.engine import watch
 from dada.explorer import server, session
 from dada.ops import batch
 from dada.policy import space
+from dada.policy_search.lookahead.signal import WEAK_CHANCE_OF_TWO
 from dada.report import gallery, samples
 from dada.report.verdict import OFTEN
 from dada.terminal.commands import app, main
@@ -468,6 +469,7 @@ def sentences_about_settings() -> dict[str, list[str]]:
             f"{cpu.stand_in_side}x{cpu.stand_in_side}",
             f"on a card {cuda.stand_in_images:,}, {cuda.stand_in_side}x{cuda.stand_in_side}",
             f"as above, {search.batch_size}, {search.lr:g}",
+            f"may look twice, less than {WEAK_CHANCE_OF_TWO} at either look",
         ],
         "docs/settings.md": [f"{steps} steps ({fewer} on a GPU, and where a"],
         "docs/estimators.md": [f"{search.magnitude_bins} bins"],
@@ -484,7 +486,7 @@ def sentences_about_settings() -> dict[str, list[str]]:
         "docs/deviations.md": [f"on a GPU it has {verified.seconds:g} nominal seconds"],
         "docs/photographs.md": [
             f"a rate of {SEARCH_FINE_TUNING['lr']:g}, {first_phase} steps and "
-            f"{SEARCH_FINE_TUNING['least_epochs']} epochs at least ({first_phase // 5} steps and",
+            f"{SEARCH_FINE_TUNING['least_epochs']} epochs at least;",
             f"| {scratch.lr:g} | {tuned.lr:g} | {FINE_TUNING_ADAMW['lr']} |",
             f"| {scratch.least_steps:,} steps, {scratch.least_epochs} at least | "
             f"{tuned.least_steps} steps, {tuned.least_epochs} at least |",

@@ -22,7 +22,7 @@ from numbers_in_text import with_numbers
 from paper_tables import PAPER, found_table
 from photo_tables import PHOTOGRAPHS
 from reliability_table import RELIABILITY
-from study_tables import LOG, STUDY, verified_table
+from study_tables import LOG, STUDY, durations_table, verified_table
 from task_tables import BACKBONES, DETECTION
 
 from dada.policy.space import SearchSpace
@@ -307,6 +307,7 @@ TABLES: dict[str, dict[str, Callable[[], str]]] = {
     "docs/policy-format.md": {"found policies table": found_table},
     "docs/photographs.md": PHOTOGRAPHS,
     "docs/reliability.md": RELIABILITY,
+    "docs/search.md": {"durations table": durations_table},
     "docs/search-study.md": STUDY,
     "docs/search-study-log.md": LOG,
     "docs/verify.md": {

@@ -24,8 +24,9 @@ OnPlan = Callable[[dict[str, float]], None]
 # two places, in a precision of their own. Measured on reduced CIFAR-10 (benchmarks/speed/search.py)
 # and, of `small`, on a core of a CPU.
 FORWARDS = {"cpu": {"dada": 12, "paper": 12}, "cuda": {"dada": 17, "paper": 30}}
-# What trainings that share a card take, of the seconds that they would take one after the other.
-SHARED = 0.5
+# What trainings that share a card take, of the seconds that they would take one after the other: in
+# stacks 0.4 (benchmarks/results/search.json), on streams 0.9.
+SHARED = 0.6
 
 
 def expected_seconds(job: SearchJob, plan: LookaheadPlan | None) -> dict[str, float]:
