@@ -586,6 +586,7 @@ def test_where_nothing_is_seen_one_looks_again_and_without_a_signal_there_is_no_
     assert again.subpolicies == policy.subpolicies
 
 
+@pytest.mark.usefixtures("signal_seen")
 @pytest.mark.parametrize("together", [2, 1])
 def test_without_time_for_a_second_round_the_shape_is_the_usual(split, tmp_path, together):
     settings = replace(QUICK_LOOKAHEAD, first_round=1.0)

@@ -21,6 +21,7 @@ import pytest
 import torch
 import typer
 from PIL import Image
+from rich.console import Console
 
 import dada
 from dada import recipes
@@ -37,6 +38,7 @@ from dada.report.run_directory import read_run_directory
 from dada.runlog import RunLog, to_toml
 from dada.safe_json import number
 from dada.terminal.commands import app, main
+from dada.terminal.results import print_result
 
 NASTY = ["<script>alert(1)</script>", "\"><img src=x onerror='alert(1)'>", "a & b", "$title ${x}"]
 VERIFIED = {
@@ -359,11 +361,25 @@ def test_a_strange_verification_breaks_nothing(tmp_path, key):
 
 def test_what_was_found_is_said_in_words(tmp_path):
     # The mean of the fourteen operations that are allowed is 7.1%.
-    words = page_of(make_run(tmp_path / "run")).words
+    run = make_run(tmp_path / "run")
+    how_sure = {"signal": {"word": "clear", "agreement": 0.8, "chance": 1e-4, "distance": 0.31}}
+    replace(POLICY, provenance=POLICY.provenance | how_sure).save(run / "policy.json")
+    words = page_of(run).words
     assert "Favoured: Rotate (42%), Cutout (30%), Color (28%)." in words
     assert "Avoided: " in words and "Invert" not in words.split("Avoided: ")[1].split(".")[0]
+    assert "Signal: clear" in words and "31% is not as in uniform" in words
     level = page_of(make_run(tmp_path / "flat", policy=Policy.load("init"))).words
     assert "No operation is done far more often" in level
+
+
+@pytest.mark.parametrize("how", [{"lookahead": 0}, {"preset": "paper"}])
+def test_what_nobody_asked_how_sure_it_is_is_not_called_favoured(tmp_path, how):
+    found = dada.search("digits", epochs=2, device="cpu", out=tmp_path / "run", **how)
+    words = page_of(tmp_path / "run").words
+    assert "Signal: not asked for" in words and "Favoured" not in words and "Avoided" not in words
+    console = Console(file=io.StringIO(), width=200)
+    print_result(found, console)
+    assert "Signal: not asked for" in console.file.getvalue()
 
 
 def test_favoured_means_more_often_than_others(tmp_path):

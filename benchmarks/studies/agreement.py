@@ -43,7 +43,7 @@ def one_search(args: argparse.Namespace, seed: int) -> dict[str, Any]:
         "read_from": "features" if ahead.get("features") else ahead.get("stand_in", "trainings"),
         "runs": ahead["runs"],
         "policy_runs": ahead.get("policy_runs", 0),
-        "shape": ahead["shape"],
+        "shape": ahead.get("shape"),
         "base": facts.get("base"),
         "image_size": facts["data"]["image_size"],
         "score": ahead["score"],

@@ -64,7 +64,7 @@ def search(study: Study, args: argparse.Namespace, seed: int) -> Policy:
         }
         facts = result.policy.provenance
         print(f"search {seed}: {held[str(seed)]['seconds']} s, runs {ended}", flush=True)
-        print(facts["signal"], facts["lookahead"]["shape"], flush=True)
+        print(facts["signal"], facts["lookahead"].get("shape"), flush=True)
         study.save()
     return Policy.from_json(held[str(seed)]["policy"])
 

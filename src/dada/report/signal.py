@@ -6,6 +6,10 @@ from dada.policy import Policy
 from dada.safe_json import mapping, number
 
 WORDS = ("clear", "weak", "none")
+NOT_ASKED = (
+    "Signal: not asked for. This search did not look ahead, so nothing says how much of its policy "
+    "is chance."
+)
 
 
 def signal_word(policy: Policy) -> str | None:
@@ -18,7 +22,7 @@ def signal_sentence(policy: Policy) -> str | None:
     """The word, and what it rests on."""
     word, facts = signal_word(policy), mapping(policy.provenance.get("signal"))
     if word is None:
-        return None
+        return NOT_ASKED if "preset" in policy.provenance else None
     agreement, chance = number(facts.get("agreement")), number(facts.get("chance"))
     agree = "" if agreement is None else f"halves of its runs agree by {agreement:.2f} (of 1)"
     luck = "" if chance is None else f"the chance of such differences by luck is {_share(chance)}"
@@ -26,7 +30,11 @@ def signal_sentence(policy: Policy) -> str | None:
     if word == "none":
         why = reasons if facts.get("learned", True) else "its networks did no better than guessing"
         return f"Signal: none ({why}). What is returned is a usual policy, not a finding."
-    return f"Signal: {word} ({reasons})."
+    apart = number(facts.get("distance"))
+    differs = (
+        "" if apart is None else f" Of what is done to images {apart:.0%} is not as in uniform."
+    )
+    return f"Signal: {word} ({reasons}).{differs}"
 
 
 def _share(chance: float) -> str:

@@ -122,13 +122,16 @@ def found(run: RunDirectory) -> Html | None:
     excluded = set(map(str, sequence(run.search_settings.get("exclude"))))
     signal = signal_sentence(policy)
     lines = [line for line in (signal, base_sentence(policy)) if line is not None]
-    if even is not None and signal_word(policy) != "none":
+    word = signal_word(policy)
+    if even is not None and word != "none":
         often = [f"{n} ({s:.0%})" for n, s in shares if s > OFTEN * even][:4]
         seldom = [n for n, s in shares[::-1] if s < SELDOM * even and n not in excluded][:4]
+        # Only what is more than chance was favoured.
+        most, least = ("Favoured", "Avoided") if word else ("Most often", "Most seldom")
         if often:
-            lines.append(f"Favoured: {', '.join(often)}.")
+            lines.append(f"{most}: {', '.join(often)}.")
         if seldom:
-            lines.append(f"Avoided: {', '.join(seldom)}.")
+            lines.append(f"{least}: {', '.join(seldom)}.")
         if not often and not seldom:
             lines.append("No operation is done far more often, or more seldom, than the others.")
     tiles = [("sub-policies", f"{len(policy.subpolicies)}")]

@@ -137,9 +137,11 @@ def _look_ahead(
     # 2. Whole policies, with seeds of their own: what chance did for an operation in training does
     #    not come again. Without a signal there is nothing to make them of, and the usual policy is
     #    taken.
-    policy, chosen = found[plan.usual.name], {"shape": plan.usual.name}
+    chosen: dict[str, Any] = {"shape": plan.usual.name}
+    policy = found[plan.usual.name]
     if signal.word == "none":
         told.expect(-plan.second)
+        policy, chosen = usual, {}
     elif plan.second:
         named = plan.free | found if plan.free_first else found | plan.free
         ends = plan.whole.with_base(base).losses(
@@ -155,7 +157,6 @@ def _look_ahead(
     sure = signal.facts(policy, plan.own.start)
     provenance: dict[str, Any] = {**measured.policy.provenance, "signal": sure}
     if signal.word == "none":
-        policy = usual
         provenance["name"] = f"{policy.provenance['name']}, as no signal was seen"
     if job.choose_base:
         provenance["base"] = None if chosen_base is None else chosen_base.facts()
