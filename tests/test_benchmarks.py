@@ -22,7 +22,7 @@ import torch
 from PIL import Image
 
 from dada import Policy, models, recipes
-from dada.trials.cost import Layer, Work
+from dada.trials.cost import Layer, Work, forward_work
 
 ROOT = Path(__file__).parents[1]
 BENCHMARKS = ROOT / "benchmarks"
@@ -160,6 +160,26 @@ def test_costs_are_fitted_to_what_was_measured(load: Callable[[str], ModuleType]
         assert costs.nominal(found, work, batch) == pytest.approx(took, rel=0.1)
     assert found.operations == pytest.approx(2e14, rel=0.1)
     assert found.numbers == pytest.approx(2e12, rel=0.1)
+
+
+def test_costs_are_told_by_todays_counting(load: Callable[[str], ModuleType]) -> None:
+    """Every step that was timed has its layers; of small networks they are counted again."""
+    costs, steps = load("speed/costs.py"), load("tools/step_costs.py")
+    assert len(list(steps.steps())) > 0
+    for case in {*costs.CASES["cuda"][:1], *costs.CASES["cpu"][:3]}:
+        again = json.loads(json.dumps(steps.counted(forward_work(case.network(), case.shape))))
+        assert again == steps.result_of("costs-layers")[str(case)], "run speed/costs.py --count"
+
+
+def test_where_the_factor_of_nominal_costs_is_missed_is_said(
+    load: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = load("tools/step_costs.py")
+    near, far = ("card", "a", 10.0, 14.0), ("core", "b", 10.0, 6.0)
+    monkeypatch.setattr(steps, "steps", lambda: [near])
+    assert steps.steps_table().endswith("either way. All keep it.\n")
+    monkeypatch.setattr(steps, "steps", lambda: [near, far])
+    assert steps.steps_table().endswith("It is missed on core by b (0.60).\n")
 
 
 # --- pages --------------------------------------------------------------------------------------
