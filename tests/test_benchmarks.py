@@ -19,9 +19,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
-from dada import models
-from dada.trials.cost import Layer, Work
+from dada import Policy, models, recipes
+from dada.trials.cost import Layer, Work, forward_work
 
 ROOT = Path(__file__).parents[1]
 BENCHMARKS = ROOT / "benchmarks"
@@ -159,6 +160,26 @@ def test_costs_are_fitted_to_what_was_measured(load: Callable[[str], ModuleType]
         assert costs.nominal(found, work, batch) == pytest.approx(took, rel=0.1)
     assert found.operations == pytest.approx(2e14, rel=0.1)
     assert found.numbers == pytest.approx(2e12, rel=0.1)
+
+
+def test_costs_are_told_by_todays_counting(load: Callable[[str], ModuleType]) -> None:
+    """Every step that was timed has its layers; of small networks they are counted again."""
+    costs, steps = load("speed/costs.py"), load("tools/step_costs.py")
+    assert len(list(steps.steps())) > 0
+    for case in {*costs.CASES["cuda"][:1], *costs.CASES["cpu"][:3]}:
+        again = json.loads(json.dumps(steps.counted(forward_work(case.network(), case.shape))))
+        assert again == steps.result_of("costs-layers")[str(case)], "run speed/costs.py --count"
+
+
+def test_where_the_factor_of_nominal_costs_is_missed_is_said(
+    load: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = load("tools/step_costs.py")
+    near, far = ("card", "a", 10.0, 14.0), ("core", "b", 10.0, 6.0)
+    monkeypatch.setattr(steps, "steps", lambda: [near])
+    assert steps.steps_table().endswith("either way. All keep it.\n")
+    monkeypatch.setattr(steps, "steps", lambda: [near, far])
+    assert steps.steps_table().endswith("It is missed on core by b (0.60).\n")
 
 
 # --- pages --------------------------------------------------------------------------------------
@@ -310,20 +331,27 @@ def errors_in(file: Path) -> dict[str, float]:
     return {key: row["error"] for key, row in trainings.items()}
 
 
+def run_study(
+    module: ModuleType, monkeypatch: pytest.MonkeyPatch, *words: object, only: str
+) -> None:
+    """The command, in this process."""
+    line = ["paper.py", *map(str, words), "--trial", "--only", only]
+    monkeypatch.setattr(sys, "argv", line)
+    module.main()
+
+
 @pytest.fixture
 def study(
     load: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch, few_images: Path
 ) -> Callable[..., None]:
-    """Runs the command, in this process; `turns` says how often the time may be asked for."""
+    """Runs it on a few images; `turns` says how often the time may be asked for."""
     module = load("studies/paper.py")
 
     def run(out: Path, only: str, turns: float = math.inf, most: int = 9) -> None:
         asked = itertools.count()
         monkeypatch.setattr(module.Study, "over", property(lambda self: next(asked) >= turns))
-        line = ["paper.py", "cifar10", "--trial", "--data", str(few_images), "--out", str(out)]
-        limits = ["--at-once", "2", "--most", str(most)]
-        monkeypatch.setattr(sys, "argv", [*line, "--only", only, *limits])
-        module.main()
+        words = ("cifar10", "--data", few_images, "--out", out, "--at-once", 2, "--most", most)
+        run_study(module, monkeypatch, *words, only=only)
 
     return run
 
@@ -350,6 +378,72 @@ def test_a_study_that_runs_out_of_time_goes_on_to_the_same_end(
     assert len(checkpoints) == 6
 
 
+def write_svhn(root: Path) -> None:
+    savemat = pytest.importorskip("scipy.io").savemat
+    noise = np.random.default_rng(0)
+    for part, count in (("train", 40), ("test", 20), ("extra", 20)):
+        digits = 1 + np.arange(count, dtype=np.uint8) % 10  # 10 stands for zero
+        images = noise.integers(0, 80, (32, 32, 3, count), np.uint8) + 17 * digits
+        savemat(root / f"{part}_32x32.mat", {"X": images.astype(np.uint8), "y": digits[:, None]})
+
+
+def write_imagenet(root: Path) -> None:
+    noise = np.random.default_rng(0)
+    for part, name, number in itertools.product(("train", "val"), ("n01", "n02"), range(6)):
+        (root / part / name).mkdir(parents=True, exist_ok=True)
+        pixels = noise.integers(0, 256, (260, 300, 3), np.uint8)
+        Image.fromarray(pixels).save(root / part / name / f"{number}.JPEG")
+
+
+def test_svhn_is_searched_on_its_core_set(
+    load: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Both of its networks in one command; what both need is searched once."""
+    write_svhn(tmp_path)
+    out = tmp_path / "found.json"
+    words = ("svhn_wrn28_10", "svhn_shakeshake26_2x96d", "--out", out)
+    data = ("--data", f"svhn-extra:{tmp_path}", "--search-data", f"svhn:{tmp_path}")
+    run_study(load("studies/paper.py"), monkeypatch, *words, *data, only="paper relax,fastaa-svhn")
+    assert errors_in(out).keys() == {
+        f"{recipe}: {arm}, seed 0"
+        for recipe in ("svhn_wrn28_10", "svhn_shakeshake26_2x96d")
+        for arm in ("paper relax", "fastaa-svhn")
+    }
+    (search,) = json.loads(out.read_text())["searches"].values()
+    data_of_search = json.loads(search["policy"])["provenance"]["data"]
+    assert (data_of_search["name"], search["recipe"]) == ("svhn", "reduced_svhn_wrn28_10")
+    assert data_of_search["train"] + data_of_search["val"] == 40
+
+
+def test_imagenet_is_cut_from_its_files(
+    load: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    write_imagenet(tmp_path)
+    out = tmp_path / "found.json"
+    words = ("imagenet_resnet50", "--data", f"imagenet:{tmp_path}", "--out", out)
+    run_study(load("studies/paper.py"), monkeypatch, *words, only="dada,none")
+    assert {key.split(": ")[1] for key in errors_in(out)} == {"dada, seed 0", "none, seed 0"}
+
+
+def test_every_row_of_the_paper_has_a_plan(load: Callable[[str], ModuleType]) -> None:
+    plan, published = load("tools/paper_plan.py"), load("tools/measure.py").result_of("published")
+    planned: dict[str, set[str]] = {}
+    for name, each in plan.PLANS.items():
+        arms = {arm for arm, _ in each.units()}
+        planned.setdefault(each.train, set()).update(arms)
+        assert recipes.named(each.train, wants="train")
+        for arm in arms - {"randaugment"}:
+            if arm in plan.SEARCHES:
+                recipes.named(each.searched_by(arm), wants="search")
+            else:
+                Policy.load(arm)
+        assert name in ("full-search", "full-search-wrn28_10") or "trivialaugment" in arms
+    for row in [*published["table2"], *published["table3"], published["table4"]]:
+        assert planned[f"{row['data']}_{row['model']}"] >= set(plan.arms_of_row(row["data"]))
+    for row in published["table6"]:
+        assert planned[f"cifar10_{row['model']}"] >= {"paper relax", "paper full"}
+
+
 def test_the_plan_is_what_the_page_says(load: Callable[[str], ModuleType]) -> None:
     plans = load("tools/paper_plan.py").PLANS
     units = list(plans["cifar10"].units())
@@ -360,16 +454,35 @@ def test_the_plan_is_what_the_page_says(load: Callable[[str], ModuleType]) -> No
     wanted = dict.fromkeys(five, 5) | dict.fromkeys((*three, "dada-for-200"), 3)
     assert counted == wanted | {"fastaa-cifar10": 1, "randaugment": 1}
     page = (ROOT / "docs" / "paper.md").read_text()
-    commands = re.findall(r"studies/paper\.py (\S+) --data", page)
-    assert set(commands) == plans.keys() - {"harness"}
+    commands = " ".join(re.findall(r"studies/paper\.py (.*?) --data", page)).split()
+    assert Counter(commands) == Counter(plans.keys() - {"harness"})
 
 
 def test_a_measured_cell_is_mean_n_and_interval(load: Callable[[str], ModuleType]) -> None:
     tables = load("tools/paper_tables.py")
-    assert tables.measured([]) == "–"
+    assert tables.measured([]) == "not run"
     assert tables.measured([3.5]) == "**3.50** (n 1)"
     assert tables.measured([3.4, 3.5, 3.6]) == "**3.50** (n 3, 3.25 to 3.75)"
     assert tables.hours("cifar10", "wrn40_2") == pytest.approx(200 * 50_000 / 62_099 / 3600, 1e-3)
+
+
+def test_a_cell_that_was_not_run_says_why(
+    load: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables = load("tools/paper_tables.py")
+    trained = {"recipe": "cifar10_wrn28_10", "arm": "dada", "error": 2.5}
+    held = {"trainings": {"cifar10_wrn28_10: dada, seed 0": trained}, "searches": {}}
+    monkeypatch.setattr(tables, "found", lambda: held)
+    assert tables.reason("cifar10_wrn28_10", ["dada"]) == "nothing"
+    assert tables.reason("cifar10_wrn28_10", ["dada", "none", "cutout"]) == "2 x 0.22 h"
+    assert tables.reason("imagenet_resnet50", ["none"]) == "no data; 1 x 22 h"
+    assert tables.both(2.6, "cifar10_wrn28_10", None) == "2.6; not here"
+    assert tables.both(None, "cifar10_wrn28_10", "dada") == "–; **2.50** (n 1)"
+    # Nowhere on the page is a cell empty where the table could say what is missing.
+    for name, table in tables.PAPER.items():
+        for line in table().splitlines():
+            if "not run" in line and name != "cost table":
+                assert re.search(r"\| (no data; )?\d+ x [\d.]+ h[^|]*\|$", line), line
 
 
 @pytest.mark.parametrize("dense", [False, True])

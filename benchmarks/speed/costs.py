@@ -2,12 +2,14 @@
 
     python benchmarks/speed/costs.py --device cuda [--out benchmarks/results/costs-h200.json]
     python benchmarks/speed/costs.py --device cpu --out benchmarks/results/costs-cpu.json
+    python benchmarks/speed/costs.py --count
 
 A budget in seconds is turned into a number of trainings by counting (src/dada/trials/cost.py). This
 says how far that is from the clock, network by network: on a card with the step recorded as a CUDA
 graph, as trainings run; on a CPU as seconds of one core's own work, so that a busy machine counts
 the same. The goal is a factor of 1.5 either way. At the end come constants fitted to these
-measurements, to be written into `SPEEDS` by a person.
+measurements, to be written into `SPEEDS` by a person. With --count nothing is timed: the layers of
+all networks are written into costs-layers.json, of which the table in docs/verify.md is made.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from dada import Policy, models
 from dada.config import Base, TrainConfig
@@ -32,14 +34,14 @@ from dada.data import Split, TensorPart
 from dada.engine import ALONE, kernels_for, resolve_device
 from dada.training.loop import recorded_step
 from dada.training.state import TrainState
-from dada.trials.cost import FORWARDS_OF_A_STEP, SPEEDS, Speed, Work, forward_work
+from dada.trials.cost import SPEEDS, Speed, Work, forward_work
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
 
-from measure import machine, print_table
+from measure import RESULTS, machine, print_table
+from step_costs import GOAL, counted, nominal
 
 FITTED = ("operations", "grouped", "numbers", "launch", "step")
-GOAL = 1.5
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,9 @@ class Case:
     @property
     def shape(self) -> tuple[int, int, int]:
         return self.channels, self.side, self.side
+
+    def network(self) -> nn.Module:
+        return models.build(self.model, 10, self.channels, self.shape[1:], seed=0)
 
     def __str__(self) -> str:
         return f"{self.model} {self.side} px x {self.batch}"
@@ -90,7 +95,7 @@ def step_of(case: Case, device: torch.device) -> tuple[TrainState, Callable[[], 
     labels = torch.arange(len(images)) % 10
     part = TensorPart(images.to(torch.uint8), labels).to(device)
     split = Split(train=part, test=part, classes=tuple(map(str, range(10))), name="random")
-    network = models.build(case.model, 10, case.channels, case.shape[1:], seed=0)
+    network = case.network()
     work = forward_work(network, case.shape)
     config = TrainConfig(batch_size=case.batch, base=Base(flip=True))
     policy = Policy.load("trivialaugment")
@@ -123,8 +128,14 @@ def measure(case: Case, device: torch.device, repeats: int) -> tuple[list[float]
     return samples, work
 
 
-def nominal(speed: Speed, work: Work, batch: int) -> float:
-    return speed.step + FORWARDS_OF_A_STEP * speed.forward(work, batch)
+def count_layers() -> None:
+    """A case a line."""
+    lines = []
+    for case in sorted({case for cases in CASES.values() for case in cases}, key=str):
+        work = forward_work(case.network(), case.shape)
+        lines.append(f" {json.dumps(str(case))}: {json.dumps(counted(work))}")
+    text = "{\n" + ",\n".join(lines) + "\n}\n"
+    (RESULTS / "costs-layers.json").write_text(text)
 
 
 def fitted(start: Speed, rows: list[tuple[Work, int, float]]) -> Speed:
@@ -153,7 +164,11 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--quick", action="store_true", help="one small case, to see it run")
+    parser.add_argument("--count", action="store_true", help="count layers, time nothing")
     args = parser.parse_args()
+    if args.count:
+        count_layers()
+        return
     device = resolve_device(args.device)
     if device.type == "cpu":
         torch.set_num_threads(1)

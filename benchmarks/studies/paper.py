@@ -1,6 +1,6 @@
 """The paper's tables, run: what searches find and what is free, trained by the paper's recipes.
 
-    python benchmarks/studies/paper.py cifar10 --data DATA --out FILE [--minutes M] [--most N]
+    python benchmarks/studies/paper.py TABLE ... --data DATA --out FILE [--minutes M] [--most N]
 
 The plan is `benchmarks/tools/paper_plan.py`: arms, and how often each is run, fixed before the
 first number. A search is the unit: one training of what it found, with the search's seed. Policies
@@ -9,10 +9,11 @@ Within a stage all searches come first, then all trainings together: those of on
 as one stack (`dada.training.stacks`), which ends at one time. The arms take turns seed by seed:
 --most N, of what is left the first N, leaves as many of each.
 
-DATA is anything `dada.data.load` reads with these images in it (cifar10:ROOT, an .npz). Everything
-goes on where it stopped: searches and trainings keep run directories with checkpoints beside FILE,
-and what is in FILE is not run again. With --minutes everything that runs writes a checkpoint and
-stops at that time. All tables may share one FILE: what two of them need is run once.
+DATA is anything `dada.data.load` reads with these images in it (cifar10:ROOT, an .npz). Of SVHN the
+paper trains on all images (svhn-extra:ROOT) and searches on the core set: --search-data svhn:ROOT.
+Everything goes on where it stopped: searches and trainings keep run directories with checkpoints
+beside FILE, and what is in FILE is not run again. With --minutes everything that runs writes a
+checkpoint and stops at that time. All tables may share one FILE: what two need is run once.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ import dada
 from dada import Policy, models, recipes
 from dada.api.settings import reduced
 from dada.config import SearchConfig, TrainConfig, changed
-from dada.data import Split, load, reduce, split_off_validation
+from dada.data import Split, load_with_base, reduce, split_off_validation
 from dada.engine import resolve_device
 from dada.policy import baselines
 from dada.recipes import Recipe
@@ -61,7 +62,14 @@ class Study:
     """The file of results, the run directories beside it, and when to stop."""
 
     def __init__(
-        self, out: Path, data: str, *, minutes: float | None, at_once: int | None, trial: bool
+        self,
+        out: Path,
+        data: str,
+        search_data: str | None,
+        *,
+        minutes: float | None,
+        at_once: int | None,
+        trial: bool,
     ) -> None:
         self.out, self.trial = out, trial
         self.runs = out.with_suffix("")
@@ -73,14 +81,19 @@ class Study:
             self.found = json.loads(out.read_text())
         if self.found["trial"] != trial:
             raise SystemExit(f"{out}: trial runs and real ones should not share a file")
-        # Nothing but training and test images: a search sets aside its own validation images.
-        self.split = replace(load(data), val=None)
-        if self.split.test is None:
-            raise SystemExit(f"{data}: there are no test images")
-        if trial:
-            self.split = reduce(self.split, min(TRIAL["images"], len(self.split.train)))
+        self.split = self.images_of(data)
+        self.searched = self.split if search_data is None else self.images_of(search_data)
         self.at_once = at_once or at_once_for(self.device, self.split.image_size)
         self.stopping = False
+
+    def images_of(self, data: str) -> Split:
+        """Training and test images alone: a search sets aside its own validation images."""
+        split = replace(load_with_base(data)[0], val=None)
+        if split.test is None:
+            raise SystemExit(f"{data}: there are no test images")
+        if self.trial:
+            split = reduce(split, min(TRIAL["images"], len(split.train)))
+        return split
 
     @property
     def over(self) -> bool:
@@ -99,22 +112,18 @@ class Study:
         """Stage by stage: the searches, then the trainings, as many as one stack as may be."""
         recipe = recipes.named(plan.train, wants="train")
         wanted = [unit for unit in plan.units() if not only or unit[0] in only]
-        left = [unit for unit in wanted if self.key(plan, *unit) not in self.found["trainings"]]
+        left = [unit for unit in wanted if plan.key(*unit) not in self.found["trainings"]]
         left = left[:most]
         for stage in plan.units_of_stages():
             together = [unit for unit in left if unit in stage]
             policies = [self.policy(plan, *unit) for unit in together]
-            keys = [self.key(plan, *unit) for unit in together]
+            keys = [plan.key(*unit) for unit in together]
             rows = [{"arm": arm, "seed": seed, "recipe": recipe.name} for arm, seed in together]
             jobs = [
                 self.job(recipe, policy, arm, seed)
                 for policy, (arm, seed) in zip(policies, together, strict=True)
             ]
             self.train(jobs, keys, rows)
-
-    @staticmethod
-    def key(plan: Plan, arm: str, seed: int) -> str:
-        return f"{plan.train}: {arm}, seed {seed}"
 
     def train(self, jobs: list[Job], keys: list[str], rows: list[dict[str, Any]]) -> None:
         """All of them side by side, into the file one by one as they end."""
@@ -142,9 +151,10 @@ class Study:
         ]
         of_job = {id(job): place for place, job in enumerate(ready)}
         for job, result in train_many(ready, self.at_once):
-            place = of_job[id(job)]
+            place, top5 = of_job[id(job)], result.scores.top5
             self.found["trainings"][keys[place]] = rows[place] | {
                 "error": 100 * result.scores.error,
+                "top5_error": None if top5 is None else 100 * (1 - top5),
                 "loss": result.scores.loss,
                 "training_loss": result.history[-1]["loss"],
                 "epochs": len(result.history),
@@ -194,8 +204,7 @@ class Study:
             return Policy.load(self.best_randaugment(plan))
         if arm not in SEARCHES:
             return Policy.load(arm)
-        name = plan.search if arm != "paper full" else plan.search.replace("reduced", "full")
-        key = f"{name}: {arm}, seed {seed}"
+        name, key = plan.searched_by(arm), plan.search_key(arm, seed)
         if key not in self.found["searches"]:
             if self.over:
                 raise OutOfTimeError
@@ -217,7 +226,7 @@ class Study:
         """
         assert recipe.search is not None
         settings = dict(SEARCHES[arm])
-        split = self.split
+        split = self.searched
         if self.trial:
             settings |= {"epochs": 1, "batch_size": TRIAL["batch_size"], "lookahead": 0.0}
             recipe = replace(recipe, model=TRIAL["model"])
@@ -247,7 +256,7 @@ class Study:
         """n and m by the validation half of the part that is searched on, seed 0."""
         recipe = recipes.named(plan.search, wants="search")
         assert recipe.search is not None
-        part = self.split if self.trial else reduced(self.split, recipe, 0)
+        part = self.searched if self.trial else reduced(self.searched, recipe, 0)
         split = split_off_validation(replace(part, test=None), 0.5, 0)
         config = TrainConfig(epochs=CHOOSING_EPOCHS, base=recipe.search.base)
         model = recipe.model
@@ -278,29 +287,33 @@ def paper_settings(search: SearchConfig) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("table", choices=list(PLANS))
+    parser.add_argument("tables", nargs="+", choices=list(PLANS), metavar="TABLE")
     parser.add_argument("--data", required=True)
+    parser.add_argument("--search-data", help="images to search on, where those are others")
     parser.add_argument("--out", type=Path, required=True, help="JSON; may hold other tables too")
     parser.add_argument("--only", default="", help="arms, with commas between")
-    parser.add_argument("--most", type=int, help="trainings of this call, in the plan's order")
+    parser.add_argument("--most", type=int, help="trainings of this call, of every table")
     parser.add_argument("--at-once", type=int, help="trainings or stacks that share the card")
     parser.add_argument("--minutes", type=float, help="stop after so many, with checkpoints")
     parser.add_argument("--trial", action="store_true", help="a few images and epochs, to try it")
     asked = parser.parse_args()
-    plan, only = PLANS[asked.table], [arm for arm in asked.only.split(",") if arm]
-    known = {arm for arm, _ in plan.units()}
+    plans, only = [PLANS[name] for name in asked.tables], [*filter(None, asked.only.split(","))]
+    known = {arm for plan in plans for arm, _ in plan.units()}
     if unknown := set(only) - known:
         parser.error(f"--only: {unknown.pop()!r} is none of {', '.join(sorted(known))}")
     limits = {"minutes": asked.minutes, "at_once": asked.at_once}
-    study = Study(asked.out, asked.data, trial=asked.trial, **limits)
+    study = Study(asked.out, asked.data, asked.search_data, trial=asked.trial, **limits)
     try:
-        study.run_units(plan, only, asked.most)
+        for plan in plans:
+            study.run_units(plan, only, asked.most)
     except OutOfTimeError:
         print("stopped: the time is up; the same command goes on from here")
     trainings = study.found["trainings"]
-    done = [trainings[key] for unit in plan.units() if (key := study.key(plan, *unit)) in trainings]
-    print(f"{asked.table}: {len(done)} of {len(list(plan.units()))} trainings are done")
-    print_table(done, ["arm", "seed", "error", "epochs", "seconds"])
+    for name, plan in zip(asked.tables, plans, strict=True):
+        keys = [plan.key(*unit) for unit in plan.units()]
+        done = [trainings[key] for key in keys if key in trainings]
+        print(f"{name}: {len(done)} of {len(keys)} trainings are done")
+        print_table(done, ["arm", "seed", "error", "epochs", "seconds"])
 
 
 if __name__ == "__main__":

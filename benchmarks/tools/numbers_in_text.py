@@ -8,11 +8,13 @@ After `number:` comes one of NUMBERS, then what it is asked for.
 from __future__ import annotations
 
 import re
+import statistics
 from collections.abc import Callable
 from typing import Any
 
+from found_policies import found_policies
 from measure import result_of, welch
-from paper_tables import errors_of
+from paper_tables import errors_of, found
 from photo_tables import gain_over, least_gain_over, seconds_of_searches
 from study_tables import gain_on_a_cpu
 
@@ -75,6 +77,23 @@ def _full_size_gain(policy: str) -> str:
     return f"{less:+.2f} ({low:+.2f} to {high:+.2f})"
 
 
+def _full_size_error(policy: str) -> str:
+    return f"{statistics.mean(errors_of('cifar10_wrn40_2', policy)):.2f}"
+
+
+def _full_size_loss(policy: str) -> str:
+    """On the augmented training images, in the last epoch of the paper's whole training."""
+    rows = found()["trainings"].values()
+    mine = [r for r in rows if (r["recipe"], r["arm"]) == ("cifar10_wrn40_2", policy)]
+    return f"{statistics.mean(row['training_loss'] for row in mine):.2f}"
+
+
+def _found_by(name: str) -> str:
+    """The version of this package whose search found a policy that ships."""
+    provenance = found_policies(result_of("paper"))[name]["provenance"]
+    return str(provenance["versions"]["dada"])
+
+
 def _error_of_cost(precision: str) -> str:
     rows = result_of("hypergradient")["rows"]
     here = [row for row in rows if row["method"] == "finite_difference"]
@@ -127,6 +146,9 @@ NUMBERS: dict[str, Callable[..., str]] = {
     "gain on a CPU": gain_on_a_cpu,
     "off published": _off_published,
     "full-size gain": _full_size_gain,
+    "full-size error": _full_size_error,
+    "full-size loss": _full_size_loss,
+    "found by": _found_by,
     "full-size n": lambda policy: str(len(errors_of("cifar10_wrn40_2", policy))),
     "error of a cost": _error_of_cost,
     "times as fast": _times_as_fast,

@@ -14,7 +14,8 @@ from typing import Any
 
 import matplotlib
 from measure import result_of
-from paper_tables import METHODS, TITLES, errors_of, found
+from paper_plan import PLANS, search_of
+from paper_tables import METHODS, TITLES, errors_of, search_seconds
 
 from dada.trials.statistics import interval
 
@@ -30,10 +31,10 @@ STYLE = {
 }
 
 
-def search_hours(arm: str) -> float | None:
+def search_hours(recipe: str, arm: str) -> float | None:
     """Mean hours of this project's searches of a kind."""
-    held = [each["seconds"] for each in found()["searches"].values() if each["arm"] == arm]
-    return statistics.mean(held) / 3600 if held else None
+    seconds = search_seconds(recipe, arm)
+    return None if seconds is None else seconds / 3600
 
 
 def published_points(place: Any, data: str, errors: dict[str, float | None]) -> None:
@@ -70,7 +71,7 @@ def figure_1(pyplot: Any) -> Any:
     for place, data in zip(places, ("cifar10", "svhn"), strict=True):
         published_points(place, data, published[data])
         place.set_title(f"{TITLES[data]}, Wide-ResNet-28-10")
-        hours, errors = search_hours("dada"), errors_of(f"{data}_wrn28_10", "dada")
+        hours, errors = search_hours(search_of(data), "dada"), errors_of(f"{data}_wrn28_10", "dada")
         if errors and hours is not None:
             measured_point(place, hours, errors, "dada here")
         else:
@@ -101,7 +102,8 @@ def figure_4(pyplot: Any) -> Any:
     place.set_title("CIFAR-10, Wide-ResNet-40-2")
     drawn = 0
     for arm in ("dada", "paper relax", "paper full"):
-        hours, errors = search_hours(arm), errors_of("cifar10_wrn40_2", arm)
+        hours = search_hours(PLANS["cifar10"].searched_by(arm), arm)
+        errors = errors_of("cifar10_wrn40_2", arm)
         if errors and hours is not None:
             measured_point(place, hours, errors, arm)
             drawn += 1

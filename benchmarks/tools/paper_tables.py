@@ -1,18 +1,20 @@
 """The tables of docs/paper.md: published beside measured; `tables.py` writes them into the page.
 
 A measured cell comes from paper.json (benchmarks/studies/paper.py), or, where that has none, from
-the five trainings in cifar10.json. A cell that was not run says why: no data, or the hours that one
-training takes by the images per second in train.json or paper-networks.json.
+the five trainings in cifar10.json. Where trainings of the plan are left, a table says how many, of
+how many hours by the images per second in train.json or paper-networks.json, and whether the data
+is at hand.
 """
 
 from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from measure import RESULTS, markdown, result_of, welch
+from paper_plan import PLANS, SEARCHES, Plan, arm_of, arms_of_row, search_of
 
 from dada import recipes
 from dada.trials.statistics import interval
@@ -30,7 +32,10 @@ METHODS = {
 IMAGES = {"cifar10": 50_000, "cifar100": 50_000, "svhn": 604_388, "imagenet": 1_281_167}
 # Data sets whose files were not to be had where the tables were made.
 NOT_AT_HAND = {"svhn", "imagenet"}
-NONE = "–"
+NONE, NOT_RUN, NO_POLICY = "–", "not run", "not here"
+HERE = ("DADA searched here", "`dada`", "TrivialAugment")
+# The search of the paper that benchmarks/results/search.json has timed.
+TIMED = ("reduced_cifar10_wrn40_2", "paper relax")
 
 
 def found() -> dict[str, Any]:
@@ -54,22 +59,18 @@ def errors_of(recipe: str, arm: str) -> list[float]:
 def measured(errors: list[float]) -> str:
     """Mean, n, and the 95% interval of the mean."""
     if not errors:
-        return NONE
+        return NOT_RUN
     mean = f"**{statistics.mean(errors):.2f}** (n {len(errors)}"
     ends = interval(errors)
     return mean + ("" if ends is None else f", {ends[0]:.2f} to {ends[1]:.2f}") + ")"
 
 
-def both(published: object, errors: list[float]) -> str:
-    return f"{NONE if published is None else published}; {measured(errors)}"
-
-
-def arm_of(method: str, data: str) -> str | None:
-    """The policy by whose training a column of the paper is repeated."""
-    cifar = data.replace("100", "10")  # AA and Fast AA have one policy for both
-    arms = {"baseline": "none", "cutout": "cutout", "dada": f"dada-{data}"}
-    arms |= {"fastaa": f"fastaa-{cifar}", "autoaugment": f"autoaugment:{cifar}"}
-    return arms.get(method)
+def both(published: object, recipe: str, arm: str | None) -> str:
+    """What the paper has, and what was measured; nothing where no policy could be trained with."""
+    here = NO_POLICY if arm is None else measured(errors_of(recipe, arm))
+    if published is None:
+        return NONE if arm is None else f"{NONE}; {here}"
+    return f"{published}; {here}"
 
 
 def hours(data: str, model: str) -> float | None:
@@ -83,51 +84,96 @@ def hours(data: str, model: str) -> float | None:
     return train.epochs * IMAGES[data] / max(speeds) / 3600 if speeds else None
 
 
-def reason(data: str, model: str) -> str:
-    needed = hours(data, model)
-    long = "its speed is not measured" if needed is None else f"{needed:.2g} h a training"
-    return f"no data; {long}" if data in NOT_AT_HAND else long
+def left(recipe: str, arm: str) -> int:
+    """Trainings of the plan that are not in its results yet."""
+    keys = {
+        plan.key(*unit)
+        for name, plan in PLANS.items()
+        if plan.train == recipe and name != "harness"  # which was run before the others
+        for unit in plan.units()
+        if unit[0] == arm
+    }
+    return len(keys - found()["trainings"].keys())
+
+
+def reason(recipe: str, arms: Iterable[str]) -> str:
+    """What the missing trainings of a plan take: how many, of how many hours, on what data."""
+    data, model = recipe.split("_", 1)
+    missing, each = sum(left(recipe, arm) for arm in arms), hours(data, model)
+    if missing == 0:
+        return "nothing"
+    length = "(speed not measured)" if each is None else f"x {each:.2g} h"
+    return f"{'no data; ' if data in NOT_AT_HAND else ''}{missing} {length}"
+
+
+def search_seconds(recipe: str, arm: str) -> float | None:
+    """Of a search of this kind, on the mean, where it was timed."""
+    held = found()["searches"].values()
+    took = [each["seconds"] for each in held if (each["recipe"], each["arm"]) == (recipe, arm)]
+    if took:
+        return statistics.mean(took)
+    return _timed()["seconds_to_policy"] if (recipe, arm) == TIMED else None
+
+
+def _timed() -> dict[str, Any]:
+    case: dict[str, Any] = result_of("search")["cases"]["paper"]
+    return case
+
+
+def seconds_by_steps(recipe: str) -> float:
+    """Of another search with the timed one's network, whose batches are no larger: at most."""
+    more = _steps_of_search(recipe) - _steps_of_search(TIMED[0])
+    seconds: float = _timed()["seconds_to_policy"] + more * _timed()["ms_per_step"] / 1e3
+    return seconds
+
+
+def _steps_of_search(name: str) -> int:
+    recipe = recipes.named(name, wants="search")
+    search, images = recipe.search, recipe.reduce_to
+    assert search is not None and search.epochs is not None and images is not None
+    return search.epochs * (round(images * (1 - search.val_fraction)) // search.batch_size)
 
 
 def error_rows(rows: list[dict[str, Any]]) -> str:
-    """A table of the paper: networks down, methods across, what a missing cell would take."""
-    names = result_of("published")["models"]
+    """A table of the paper: networks down, methods across, what the missing cells would take."""
+    names, elsewhere = result_of("published")["models"], result_of("published")["elsewhere"]
     methods = list(rows[0]["errors"])
-    columns = ("data, network", *(METHODS[m] for m in methods), "DADA searched here", "to run")
+    columns = ("data, network", *(METHODS[m] for m in methods), *HERE, "to run")
     lines = []
     for row in rows:
-        recipe = f"{row['data']}_{row['model']}"
-        cells = []
-        for method in methods:
-            arm = arm_of(method, row["data"])
-            cells.append(both(row["errors"][method], errors_of(recipe, arm) if arm else []))
-        searched = measured(errors_of(recipe, "paper relax"))
-        name = f"{TITLES[row['data']]}, {names[row['model']]}"
-        lines.append((name, *cells, searched, reason(row["data"], row["model"])))
+        data, recipe = row["data"], f"{row['data']}_{row['model']}"
+        cells = [both(row["errors"][m], recipe, arm_of(m, data)) for m in methods]
+        cells += [measured(errors_of(recipe, arm)) for arm in ("paper relax", "dada")]
+        trivial, _ = elsewhere.get(recipe, {}).get("trivialaugment", (None, ""))
+        cells.append(both(trivial, recipe, "trivialaugment"))
+        name = f"{TITLES[data]}, {names[row['model']]}"
+        lines.append((name, *cells, reason(recipe, arms_of_row(data))))
     return markdown(columns, lines)
 
 
 def cost_table() -> str:
     """Table 1: hours of search as published, and seconds here."""
-    published = result_of("published")["table1"]
-    methods = list(published["hours"]["cifar10"])
-    cases = result_of("search")["cases"]
-    card = result_of("search")["machine"]["gpu"]
-    here = {"imagenet": "not run: no data", "svhn": "not run: no data"}
-    here["cifar10"] = f"{cases['paper']['seconds_to_policy']:.1f} s"
-    took: dict[str, list[float]] = {}
-    for search in found()["searches"].values():
-        if search["arm"] == "paper relax":
-            took.setdefault(search["recipe"].split("_")[1], []).append(search["seconds"])
-    here |= {data: f"{statistics.mean(each):.1f} s" for data, each in took.items()}
+    published = result_of("published")["table1"]["hours"]
+    methods, searches = list(published["cifar10"]), result_of("search")
     rows = []
-    for data, each in published["hours"].items():
+    for data, each in published.items():
         cells = [NONE if each[m] is None else f"{each[m]:g} h" for m in methods]
-        rows.append((TITLES[data], *cells, here.get(data, "not run yet")))
+        rows.append((TITLES[data], *cells, _searched_here(data)))
+    card = searches["machine"]["gpu"]
     head = ("data", *(METHODS[m] for m in methods), f"DADA here, {card}")
-    default = cases["dada, looking ahead and verified"]["seconds_to_policy"]
+    default = searches["cases"]["dada, looking ahead and verified"]["seconds_to_policy"]
     note = f"\nThe default search, looking ahead and verified: {default:.0f} s on CIFAR-10.\n"
     return markdown(head, rows) + note
+
+
+def _searched_here(data: str) -> str:
+    recipe = search_of(data)
+    seconds = search_seconds(recipe, "paper relax")
+    if seconds is not None:
+        return f"{seconds:.1f} s"
+    if data in NOT_AT_HAND:
+        return f"{NOT_RUN}: no data; its steps are not timed"
+    return f"{NOT_RUN}: {seconds_by_steps(recipe):.0f} s at most, by the steps of CIFAR-10"
 
 
 def cost_errors_table() -> str:
@@ -136,11 +182,10 @@ def cost_errors_table() -> str:
     methods = list(published["cifar10"])
     rows = []
     for data, each in published.items():
-        model = "resnet50" if data == "imagenet" else "wrn28_10"
+        recipe = f"{data}_{'resnet50' if data == 'imagenet' else 'wrn28_10'}"
         arms = {method: arm_of(method, data) for method in methods}
-        got = {m: errors_of(f"{data}_{model}", a) if a else [] for m, a in arms.items()}
-        cells = [both(each[m], got[m]) for m in methods]
-        rows.append((TITLES[data], *cells, reason(data, model)))
+        cells = [both(each[m], recipe, arms[m]) for m in methods]
+        rows.append((TITLES[data], *cells, reason(recipe, filter(None, arms.values()))))
     return markdown(("data", *(METHODS[m] for m in methods), "to run"), rows)
 
 
@@ -152,38 +197,63 @@ def svhn_table() -> str:
     return error_rows(result_of("published")["table3"])
 
 
+def top_1_and_5(recipe: str, arm: str) -> str:
+    rows = found()["trainings"].values()
+    top5 = [r["top5_error"] for r in rows if (r["recipe"], r["arm"]) == (recipe, arm)]
+    top1 = measured(errors_of(recipe, arm))
+    return f"{top1} / {statistics.mean(top5):.2f}" if top5 else top1
+
+
 def imagenet_table() -> str:
     row = result_of("published")["table4"]
-    cells = [f"{top1} / {top5}; {NONE}" for top1, top5 in row["top1_top5"].values()]
-    head = ("top-1 / top-5", *(METHODS[m] for m in row["top1_top5"]), "to run")
-    return markdown(head, [("ResNet-50", *cells, reason(row["data"], row["model"]))])
+    data, recipe = row["data"], f"{row['data']}_{row['model']}"
+    cells = []
+    for method, (top1, top5) in row["top1_top5"].items():
+        arm = arm_of(method, data)
+        here = NO_POLICY if arm is None else top_1_and_5(recipe, arm)
+        cells.append(f"{top1} / {top5}; {here}")
+    cells += [top_1_and_5(recipe, arm) for arm in ("paper relax", "dada")]
+    trivial, _ = result_of("published")["elsewhere"][recipe]["trivialaugment"]
+    cells.append(f"{trivial}; {top_1_and_5(recipe, 'trivialaugment')}")
+    head = ("top-1 / top-5", *(METHODS[m] for m in row["top1_top5"]), *HERE, "to run")
+    return markdown(head, [("ResNet-50", *cells, reason(recipe, arms_of_row(data)))])
 
 
 def coco_table() -> str:
+    """No line of it was run: each needs a backbone of its own first."""
+    columns = ("AP", "AP50", "AP75", "AP small", "AP medium", "AP large", "mask AP")
+    backbones = {"baseline": "none", "dada": "dada-imagenet"}
     rows = []
     for row in result_of("published")["table5"]:
-        box, mask = row["box_ap"], row["mask_ap"]
-        cell = NONE if mask is None else f"{mask['baseline']} / {mask['dada']}; {NONE}"
-        rows.append(
-            (row["detector"], f"{box['baseline']} / {box['dada']}; {NONE}", cell, "no data")
-        )
-    return markdown(("detector", "box AP, stock / DADA", "mask AP, stock / DADA", "to run"), rows)
+        for method, arm in backbones.items():
+            published = [NONE if each is None else each for each in row[method]]
+            needed = f"{reason('imagenet_resnet50', [arm])} (backbone); detector not timed"
+            rows.append((f"{row['detector']}, {METHODS[method]}", *published, NOT_RUN, needed))
+    return markdown(("detector, policy of its backbone", *columns, "here", "to run"), rows)
 
 
 def full_table() -> str:
     names = result_of("published")["models"]
+    arms = {"reduced": "paper relax", "full": "paper full"}
     rows = []
     for row in result_of("published")["table6"]:
         recipe = f"cifar10_{row['model']}"
-        arms = (("reduced", "paper relax"), ("full", "paper full"))
-        cells = [both(row[part], errors_of(recipe, arm)) for part, arm in arms]
-        rows.append((names[row["model"]], *cells, reason("cifar10", row["model"])))
+        cells = [both(row[part], recipe, arm) for part, arm in arms.items()]
+        rows.append((names[row["model"]], *cells, reason(recipe, arms.values())))
     return markdown(("network", "searched on 4,000", "searched on all", "to run"), rows)
 
 
-def _arm_rows(table: str) -> list[tuple[object, ...]]:
-    from paper_plan import PLANS
+def _searches_left(plan: Plan, arm: str, count: int) -> str:
+    keys = {plan.search_key(arm, seed) for seed in range(count)} if arm in SEARCHES else set()
+    missing = len(keys - found()["searches"].keys())
+    if missing == 0:
+        return ""
+    seconds = search_seconds(plan.searched_by(arm), arm)
+    long = ", not timed" if seconds is None else f" of {seconds:.0f} s"
+    return f"; {missing} search{'es' if missing > 1 else ''}{long}"
 
+
+def _arm_rows(table: str) -> list[tuple[object, ...]]:
     plan, published = PLANS[table], result_of("published")
     data, model = plan.train.split("_", 1)
     (ours,) = (r for r in published["table2"] if (r["data"], r["model"]) == (data, model))
@@ -200,13 +270,14 @@ def _arm_rows(table: str) -> list[tuple[object, ...]]:
                 gain = f"{less:+.2f} ({low:+.2f} to {high:+.2f})"
             published_error = said.get(arm)
             shown = NONE if published_error is None else published_error
-            rows.append((f"`{arm}`", count, shown, measured(errors), gain))
+            needed = reason(plan.train, [arm]) + _searches_left(plan, arm, count)
+            rows.append((f"`{arm}`", count, shown, measured(errors), gain, needed))
     return rows
 
 
 def arms_table(table: str) -> str:
     columns = ("arm", "n planned", "published", "measured", "error minus that of `dada`, 95%")
-    return markdown(columns, _arm_rows(table))
+    return markdown((*columns, "to run"), _arm_rows(table))
 
 
 def found_table() -> str:
@@ -219,7 +290,8 @@ def found_table() -> str:
         trained = "; ".join(f"{e['error']:.2f} (`{e['recipe']}`)" for e in facts["trainings"])
         images = facts["data"]["train"] + facts["data"]["val"]
         seconds = f"{facts['seconds']:.0f}"
-        rows.append((f"`{name}`", f"`{facts['recipe']}`", f"{images:,}", seconds, trained or NONE))
+        searched = f"`{facts['recipe']}`, dada {facts['versions']['dada']}"
+        rows.append((f"`{name}`", searched, f"{images:,}", seconds, trained or NONE))
     columns = ("name", "searched with", "images", "seconds", "test error of one full training, %")
     return markdown(columns, rows)
 

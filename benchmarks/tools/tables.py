@@ -22,6 +22,7 @@ from numbers_in_text import with_numbers
 from paper_tables import PAPER, found_table
 from photo_tables import PHOTOGRAPHS
 from reliability_table import RELIABILITY
+from step_costs import steps_table
 from study_tables import LOG, STUDY, durations_table, verified_table
 from task_tables import BACKBONES, DETECTION
 
@@ -312,6 +313,7 @@ TABLES: dict[str, dict[str, Callable[[], str]]] = {
     "docs/search-study-log.md": LOG,
     "docs/verify.md": {
         "speeds table": speeds_table,
+        "steps table": steps_table,
         "trainings table": trainings_table,
         "reading table": reading_table,
         "verified table": verified_table,
