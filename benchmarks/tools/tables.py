@@ -22,8 +22,9 @@ from numbers_in_text import with_numbers
 from paper_tables import PAPER, found_table
 from photo_tables import PHOTOGRAPHS
 from reliability_table import RELIABILITY
+from search_tables import durations_table
 from step_costs import steps_table
-from study_tables import LOG, STUDY, durations_table, verified_table
+from study_tables import LOG, STUDY, verified_table
 from task_tables import BACKBONES, DETECTION
 
 from dada.policy.space import SearchSpace
