@@ -150,6 +150,8 @@ class Preparation:
             side = models.CPU_SIDE if self.device.type == "cpu" else None
             return replace(self, model=name), models.shrunk(size, side)
         choice = models.default_network(self.device.type, size, images)
+        for problem in choice.damaged:
+            self.tell(f"passed over: {problem}")
         if choice.why is not None:
             self.tell(f"network: {choice.why}")
         start = published(choice.name) if choice.pretrained else None
@@ -345,7 +347,7 @@ def _with_backbone(
     if kind not in models.ON_BACKBONES:
         known = ", ".join(models.ON_BACKBONES)
         raise ValueError(f"`backbone`: model {kind!r} has none; those that have are {known}")
-    name, start = from_file(path, own or None)
+    name, start = from_file(path, own or None, option="backbone")
     return f"{kind}:{name}", start
 
 
