@@ -108,6 +108,7 @@ class Preparation:
         def fit(task: str, size: tuple[int, int], images: int) -> tuple[int, int]:
             nonlocal asked
             asked, suits = self._with_network(task, size, images)
+            asked.check_freeze()
             if self.image_size is not None or isinstance(self.data, Split) or suits == size:
                 return size
             side = suits[0] if suits[0] == suits[1] else suits
@@ -137,6 +138,21 @@ class Preparation:
     def weights(self) -> Weights | None:
         """To start from, once they have been read."""
         return self.start if isinstance(self.start, Weights) else None
+
+    def check_freeze(self) -> None:
+        """Once the network is known: only what was trained before is worth keeping."""
+        freeze = self.options.freeze
+        if self.start is not None or freeze in (None, "none"):
+            return
+        if isinstance(self.model, nn.Module):
+            raise ValueError(
+                f"`freeze={freeze!r}` is for networks by name; call requires_grad_(False) on what "
+                "should not learn of your own"
+            )
+        raise ValueError(
+            f"`freeze={freeze!r}`: nothing of an untrained network is kept as it is; give "
+            "`pretrained` or `weights` too"
+        )
 
     def _with_network(
         self, task_name: str, size: tuple[int, int], images: int
@@ -292,7 +308,7 @@ def prepare(command: str, data: Any, options: SharedOptions) -> Preparation:
         if several_processes():
             raise ValueError("`batch_size='auto'` is for one process; under torchrun give a number")
         settings["batch_size"] = None
-    return Preparation(
+    asked = Preparation(
         command=command,
         data=data,
         options=options,
@@ -308,6 +324,9 @@ def prepare(command: str, data: Any, options: SharedOptions) -> Preparation:
         task=task,
         tell=options.on_note or LOG.warning,
     )
+    if model is not None:  # else the data decides which network, and it may be a trained one
+        asked.check_freeze()
+    return asked
 
 
 BACKBONE_USERS = {"detection": "fasterrcnn", "segmentation": "deeplabv3"}
