@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -15,6 +16,7 @@ from dada.policy_search import lookahead
 from dada.policy_search.lookahead.scoring import ArmLosses
 from dada.policy_search.lookahead.signal import Signal, signal_of
 from dada.terminal.commands import main
+from hub_stand_in import TOKEN, HubStandIn, hub_stand_in
 from quick import QUICK_LOOKAHEAD
 
 # One thread: sums are then taken in one order, so results repeat to the last bit, and at the sizes
@@ -56,6 +58,19 @@ def signal_seen(monkeypatch: pytest.MonkeyPatch) -> None:
         return replace(signal_of(losses, judged_on, looks), word="weak", learned=True)
 
     monkeypatch.setattr(lookahead, "signal_of", weak)
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HubStandIn]:
+    """What the hub's client asks in place of the hub, with an empty cache."""
+    constants = pytest.importorskip("huggingface_hub.constants")
+    with hub_stand_in() as made:
+        template = constants.HUGGINGFACE_CO_URL_TEMPLATE.replace(constants.ENDPOINT, made.address)
+        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+        monkeypatch.setattr(constants, "ENDPOINT", made.address)
+        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+        monkeypatch.setenv("HF_TOKEN", TOKEN)
+        yield made
 
 
 @pytest.fixture

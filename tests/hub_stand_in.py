@@ -24,6 +24,7 @@ class HubStandIn(ThreadingHTTPServer):
         self.files: dict[str, dict[str, bytes]] = {}
         self.private: dict[str, bool] = {}
         self.requests: list[str] = []
+        self.breaks_off = False  # before the body of whatever is downloaded
 
     @property
     def address(self) -> str:
@@ -107,7 +108,8 @@ class _Handler(BaseHTTPRequestHandler):
         for name, value in {**headers, "Content-Length": str(len(content))}.items():
             self.send_header(name, value)
         self.end_headers()
-        if with_body and self.command != "HEAD":
+        breaks_off = self.server.breaks_off and self.command == "GET"
+        if with_body and self.command != "HEAD" and not breaks_off:
             self.wfile.write(content)
 
     def log_message(self, format: str, *arguments: object) -> None:

@@ -31,6 +31,16 @@ def test_a_pretrained_network_that_is_at_hand_is_taken() -> None:
     assert heavy.name == "small", "too slow on a CPU"
 
 
+def test_damaged_weights_are_passed_over() -> None:
+    def at_hand(name: str) -> bool:
+        if name == LIGHT[0]:
+            raise ValueError("cut off")
+        return name == LIGHT[2]
+
+    choice = default_network("cpu", (224, 224), 855, at_hand=at_hand)
+    assert (choice.name, choice.damaged) == (LIGHT[2], ("cut off",))
+
+
 def test_few_photographs_do_not_train_a_large_network_from_scratch() -> None:
     few = default_network("cuda", (224, 224), 855, at_hand=none)
     assert (few.name, few.pretrained, few.side) == ("torchvision:resnet18", False, 128)

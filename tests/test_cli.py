@@ -17,6 +17,7 @@ import typer
 from PIL import Image
 
 import dada
+from dada.config import LOOKAHEAD, LOOKAHEAD_FINE_TUNING, VERIFY, VERIFY_FINE_TUNING
 from dada.policy import Policy
 from dada.terminal.commands import app
 from dada.terminal.errors import in_flags
@@ -108,6 +109,19 @@ def test_search_train_and_compare_share_their_options():
         for other in others:
             for what in ("opts", "secondary_opts", "help", "default"):
                 assert getattr(first[name], what) == getattr(other[name], what)
+
+
+def test_the_help_of_search_says_the_seconds_that_are_spent():
+    known = parameters("search")
+    for name, settings, pretrained in (
+        ("lookahead", LOOKAHEAD, LOOKAHEAD_FINE_TUNING),
+        ("verify_budget", VERIFY, VERIFY_FINE_TUNING),
+    ):
+        usual, tuned = (
+            f"{each['cpu'].seconds:g}, GPU {each['cuda'].seconds:g}"
+            for each in (settings, pretrained)
+        )
+        assert f"default {usual} (pretrained {tuned})" in known[name].help
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,9 @@ from dada.models.fitting import HEAD_DEVIATION, fit_weights, head_of
 from dada.models.weights import Published, Weights, from_file, published
 from dada.terminal.commands import main
 from dada.trials.cost import forward_work
+from hub_stand_in import HubStandIn
 
+OWN = "model.safetensors"  # as the hub has it
 NET = "torchvision:shufflenet_v2_x0_5"  # the smallest with a stem, BatchNorm and a head
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 SIDE = 32
@@ -101,19 +103,63 @@ def broken_files(folder: Path, file: Path) -> dict[str, tuple[Path, str]]:
     torch.save([1, 2], folder / "list.pth")
     torch.save({"weight": torch.zeros(2), "lr": 0.1}, folder / "mixed.pth")
     (folder / "empty.safetensors").write_bytes(b"")
+    (folder / "text.safetensors").write_text("version https://git-lfs.github.com/spec/v1\n")
+    (folder / "cut-header.safetensors").write_bytes(whole[:40])
+    (folder / "stub.safetensors").write_bytes(whole[:7])
+    flipped = whole.replace(b'"dtype":"F32"', b'"dtype":"F99"', 1)
+    (folder / "flipped.safetensors").write_bytes(flipped)
+    legacy = folder / "legacy.pth"
+    torch.save({"weight": torch.zeros(99)}, legacy, _use_new_zipfile_serialization=False)
+    (folder / "cut-legacy.pth").write_bytes(legacy.read_bytes()[:-9])
+    (folder / "cut-legacy-code.pth").write_bytes(legacy.read_bytes()[:300])
+    (folder / "words.pth").write_bytes(b"PK and other words")
+    np.savez(folder / "arrays.pth.npz", weight=np.zeros(3))
+    for protocol in (0, 1, 4):
+        content = pickle.dumps({"state_dict": Bomb()}, protocol=protocol)
+        (folder / f"code-{protocol}.safetensors").write_bytes(content)
+    (folder / "import.safetensors").write_bytes(pickle.dumps(Bomb(), protocol=0))
+    no_weights = "neither a safetensors file nor one of torch.save; save the network's state_dict()"
+    a_pickle = "a pickle, which may hold code and is not read; save the network's state_dict()"
+    again = "copy or download it again"
     return {
         "absent": (folder / "none.pth", "no file"),
-        "truncated": (folder / "cut.safetensors", "cannot be read"),
-        "truncated-torch": (folder / "cut.pth", "cannot be read"),
-        "code": (folder / "code.pth", "code is not run"),
+        "truncated": (folder / "cut.safetensors", f": cut off or damaged; {again}"),
+        "cut-header": (folder / "cut-header.safetensors", f": cut off; {again}"),
+        "stub": (folder / "stub.safetensors", no_weights),
+        "flipped": (folder / "flipped.safetensors", f": cut off or damaged; {again}"),
+        "truncated-torch": (folder / "cut.pth", f": cut off or damaged; {again}"),
+        "cut-legacy-code": (folder / "cut-legacy-code.pth", "code is not run, or is cut off"),
+        "truncated-legacy": (folder / "cut-legacy.pth", f": cut off, damaged or .*; {again}"),
+        "words": (folder / "words.pth", f": cut off or damaged; {again}"),
+        "arrays": (folder / "arrays.pth.npz", ": cut off, damaged or not of torch.save"),
+        "code": (folder / "code.pth", a_pickle),
+        "code-0": (folder / "code-0.safetensors", a_pickle),
+        "code-1": (folder / "code-1.safetensors", a_pickle),
+        "code-4": (folder / "code-4.safetensors", a_pickle),
+        "import": (folder / "import.safetensors", a_pickle),
         "code-in-zip": (folder / "code-in-zip.pth", "code is not run"),
         "list": (folder / "list.pth", "no weights by name"),
         "mixed": (folder / "mixed.pth", "'lr' is no tensor"),
-        "empty": (folder / "empty.safetensors", "cannot be read"),
+        "empty": (folder / "empty.safetensors", f"an empty file; {again}"),
+        "text": (folder / "text.safetensors", no_weights),
     }
 
 
-KINDS = ("absent", "truncated", "truncated-torch", "code", "code-in-zip", "list", "mixed", "empty")
+KINDS = (
+    *("absent", "truncated", "cut-header", "stub", "flipped", "truncated-torch"),
+    *(
+        "truncated-legacy",
+        "cut-legacy-code",
+        "words",
+        "arrays",
+        "code",
+        "code-0",
+        "code-1",
+        "code-4",
+        "import",
+    ),
+    *("code-in-zip", "list", "mixed", "empty", "text"),
+)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -126,6 +172,38 @@ def test_a_broken_file_is_one_line_and_nothing_is_run(
         dada.train("digits", model=NET, weights=path, out=tmp_path / "run", device="cpu")
     assert str(path) in str(error.value) and "\n" not in str(error.value)
     assert not (tmp_path / "run").exists() and not (tmp_path / "exploded").exists()
+    for internals in ("deserializ", "miniz", "inline_container", "PytorchStreamReader", "Header"):
+        assert internals not in str(error.value)
+    with pytest.raises(ValueError, match="^`backbone`.*" + words):
+        dada.train("digits", model=f"retinanet:{NET}", backbone=path, device="cpu")
+
+
+@pytest.mark.parametrize("length", [0x80, 0x280, 0x4B50, 0x71_7D])
+def test_a_header_may_be_as_long_as_another_format_begins(length: int, tmp_path: Path) -> None:
+    """Its length comes first: these begin like pickles and like a zip file."""
+    about = {"weight": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}
+    header = json.dumps(about).encode().ljust(length)
+    file = tmp_path / "net.safetensors"
+    file.write_bytes(length.to_bytes(8, "little") + header + np.float32([1, 2]).tobytes())
+    assert from_file(file, "small")[1].tensors["weight"].tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), -float("inf")])
+def test_weights_that_are_no_finite_numbers_are_refused(
+    number: float, file: Path, tmp_path: Path
+) -> None:
+    tensors = dict(from_file(file, NET)[1].tensors)
+    for name in ("conv5.0.weight", "conv1.0.weight"):
+        tensors[name] = tensors[name].clone()
+        tensors[name].view(-1)[-1] = number
+    save_file(tensors, tmp_path / "net.safetensors")
+    with pytest.raises(ValueError, match=r"net.safetensors: 'conv1.0.weight' holds NaN or inf"):
+        dada.train("digits", model=NET, weights=tmp_path / "net.safetensors", device="cpu")
+
+
+def test_numbers_of_a_few_bits_are_finite(tmp_path: Path) -> None:
+    save_file({"weight": torch.ones(4).to(torch.float8_e5m2)}, tmp_path / "net.safetensors")
+    assert from_file(tmp_path / "net.safetensors", "small")[1].tensors["weight"].numel() == 4
 
 
 # --- fitting ------------------------------------------------------------------------------------
@@ -148,6 +226,33 @@ def test_a_head_of_other_classes_is_new_and_small(file: Path) -> None:
     assert float(model.fc.weight.detach().std()) == pytest.approx(HEAD_DEVIATION, rel=1e-3)
     assert model.fc.bias.abs().max() == 0
     assert not torch.equal(model.fc.weight, other.fc.weight), "the head depends on the seed"
+
+
+@pytest.mark.parametrize("left", [(), ("fc.weight",), ("fc.bias",)])
+def test_a_file_without_a_head_or_a_part_of_it(left: tuple[str, ...], file: Path) -> None:
+    tensors = from_file(file, NET)[1].tensors
+    kept = {k: v for k, v in tensors.items() if k in left or not k.startswith("fc.")}
+    model = network()
+    note = fit_weights(model, Weights(source="headless", tensors=kept), NET)
+    if "fc.weight" in left:
+        assert torch.equal(model.fc.weight, tensors["fc.weight"])
+        assert "untrained: fc.bias" in note and "new head" not in note
+    else:
+        assert "new head for 5 classes (the file has none)" in note and "untrained" not in note
+        assert float(model.fc.weight.detach().std()) == pytest.approx(HEAD_DEVIATION, rel=1e-3)
+    if "fc.bias" not in left:
+        assert model.fc.bias.abs().max() == 0
+
+
+def test_all_of_some_tensors_that_did_not_fit_are_named(file: Path) -> None:
+    tensors = from_file(file, NET)[1].tensors
+    odd = {f"extra.{i}": torch.ones(1) for i in range(6)} | {"bad\x1b[2J": torch.ones(1)}
+    note = fit_weights(network(), Weights(source="odd", tensors={**tensors, **odd}), NET)
+    assert all(f"extra.{i}" in note for i in range(6)) and "in all" not in note
+    assert note.isprintable()
+    many = {f"extra.{i}": torch.ones(1) for i in range(99)}
+    note = fit_weights(network(), Weights(source="odd", tensors={**tensors, **many}), NET)
+    assert "extra.19" in note and "extra.20" not in note and "(99 in all)" in note
 
 
 def test_grey_images_give_what_they_gave_in_colour(file: Path) -> None:
@@ -239,6 +344,53 @@ def test_a_cached_file_is_used_without_asking(no_connection: list[str], file: Pa
     weights = one.read(said.append)
     assert not said and not no_connection
     assert weights.digest == from_file(file, NET)[1].digest and weights.mean == MEAN
+
+
+def test_a_damaged_download_is_to_be_deleted(hub: HubStandIn, file: Path) -> None:
+    """What is named is what has to go: the cache of the hub holds a link to it, too."""
+    one = Published(name=NET, address=f"{hub.address}/ann/net/resolve/main/{OWN}", hub="ann/net")
+    hub.files["ann/net"] = {OWN: file.read_bytes()[:-9]}
+    for _ in range(2):  # as it comes, and in the cache
+        with pytest.raises(ValueError, match=r"^weights of .*: cut off or damaged; delete") as e:
+            one.read(lambda line: None)
+    assert "again" in str(e.value) and "copy" not in str(e.value)
+    damaged = Path(re.findall(r": (/.*?): cut off", str(e.value))[0])
+    assert damaged.is_file() and not damaged.is_symlink()
+    damaged.unlink()
+    hub.files["ann/net"] = {OWN: file.read_bytes()}
+    assert one.read(lambda line: None).digest == from_file(file, NET)[1].digest
+
+
+@pytest.mark.parametrize("repository", ["ann/net", None])
+def test_a_connection_that_breaks_off_is_one_line(
+    repository: str | None,
+    hub: HubStandIn,
+    file: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("time.sleep", lambda seconds: None)  # between the tries of the client
+    monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path / "torch"))
+    name = OWN if repository else "net-0123abcd.pth"
+    address = f"{hub.address}/ann/net/resolve/main/{name}"
+    hub.files["ann/net"] = {name: file.read_bytes()}
+    hub.breaks_off = True
+    one = Published(name=NET, address=address, hub=repository)
+    with pytest.raises(ValueError, match=f"^weights of {NET}: no connection to {address} ") as e:
+        one.read(lambda line: None)
+    assert str(e.value).isprintable() and "give a file with `weights`" in str(e.value)
+    assert any(line.startswith("GET") for line in hub.requests) and one.cached is None
+
+
+def test_an_answer_that_the_hub_refuses_with_is_named(hub: HubStandIn, file: Path) -> None:
+    hub.files["ann/net"] = {OWN: file.read_bytes()}
+    address = f"{hub.address}/ann/net/resolve/main/{OWN}"
+    for one, asked in (
+        (Published(name=NET, address=address, hub="ann/hidden"), address),
+        (Published(name=NET, address=f"{address}x"), f"{address}x"),
+    ):
+        with pytest.raises(ValueError, match=f"{asked} answered 404; connect, or give a file"):
+            one.read(lambda line: None)
 
 
 def test_timm_names_the_hub() -> None:
@@ -341,6 +493,41 @@ def test_the_command_line_gives_one_line(
     assert len(no_connection) == 1
 
 
+def test_a_broken_download_ends_the_command_with_one_line(
+    hub: HubStandIn, command: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("timm")
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    np.savez("data.npz", images=np.zeros((8, 32, 32, 3), np.uint8), labels=np.arange(8) % 2)
+    hub.files["timm/tf_efficientnet_lite0.in1k"] = {OWN: bytes(1000)}
+    hub.breaks_off = True
+    code, _, said = command("train", "data.npz", "--pretrained", "--device", "cpu", "--out", "run")
+    last = said.strip().splitlines()[-1]
+    assert code == 2 and "Traceback" not in said and not Path("run").exists()
+    assert last.startswith("dada: weights of timm:tf_efficientnet_lite0: no connection to http")
+    assert last.endswith("connect, or give a file with --weights")
+
+
+def test_a_damaged_download_that_nobody_asked_for_is_passed_over(
+    hub: HubStandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path / "torch"))
+    one = published("torchvision:resnet18")
+    place = tmp_path / "torch" / "checkpoints" / Path(one.address).name
+    place.parent.mkdir(parents=True)
+    place.write_bytes(b"PK half of it")
+    images = torch.zeros(12, 3, 72, 72, dtype=torch.uint8)
+    data, notes = (images, torch.arange(12) % 2), list[str]()
+    asked: dict[str, Any] = {"epochs": 1, "device": "cpu", "on_note": notes.append}
+    dada.train(data, **asked)
+    assert notes[0].startswith(f"passed over: weights of torchvision:resnet18: {place}: ")
+    assert notes[1].startswith("network: small from scratch") and not hub.requests
+    with pytest.raises(ValueError, match=rf"{place.name}: .*; delete this file"):
+        dada.train(
+            (images, torch.arange(12) % 2), model="torchvision:resnet18", pretrained=True, **asked
+        )
+
+
 # --- what does not learn ------------------------------------------------------------------------
 
 
@@ -368,6 +555,30 @@ def test_what_is_frozen_stays(freeze: str, file: Path, photos: tuple[Tensor, Ten
 def test_an_unknown_part_cannot_be_frozen(file: Path) -> None:
     with pytest.raises(ValueError, match="`freeze` should be one of none, norm, backbone"):
         dada.train("digits", model=NET, weights=file, freeze="stem")
+
+
+@pytest.mark.parametrize("model", ["small", None])
+def test_nothing_of_an_untrained_network_is_frozen(
+    model: str | None, photos: tuple[Tensor, Tensor]
+) -> None:
+    """Also where the data decides which network it is."""
+    for what in ("backbone", "norm"):
+        with pytest.raises(ValueError, match=f"`freeze='{what}'`: nothing of an untrained network"):
+            dada.train(photos, model=model, freeze=what, epochs=1, device="cpu")
+    with pytest.raises(ValueError, match="nothing of an untrained network"):
+        dada.compare(photos, ["none", "uniform"], model=model, freeze="backbone", device="cpu")
+    dada.train(photos, model=model, freeze="none", epochs=1, device="cpu")
+
+
+def test_a_network_of_ones_own_is_frozen_by_its_owner(photos: tuple[Tensor, Tensor]) -> None:
+    with pytest.raises(ValueError, match="`freeze='backbone'` is for networks by name; call"):
+        dada.train(photos, model=nn.Linear(2, 2), freeze="backbone")
+
+
+def test_to_freeze_without_weights_ends_the_command_with_one_line(command: Any) -> None:
+    code, _, said = command("search", "digits", "--freeze", "backbone", "--out", "run")
+    assert code == 2 and said.startswith("dada: --freeze backbone: nothing of an untrained")
+    assert said.count("\n") == 1 and not Path("run").exists()
 
 
 def test_a_judgement_leaves_frozen_statistics_alone(file: Path) -> None:

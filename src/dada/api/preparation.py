@@ -108,6 +108,7 @@ class Preparation:
         def fit(task: str, size: tuple[int, int], images: int) -> tuple[int, int]:
             nonlocal asked
             asked, suits = self._with_network(task, size, images)
+            asked.check_freeze()
             if self.image_size is not None or isinstance(self.data, Split) or suits == size:
                 return size
             side = suits[0] if suits[0] == suits[1] else suits
@@ -138,6 +139,21 @@ class Preparation:
         """To start from, once they have been read."""
         return self.start if isinstance(self.start, Weights) else None
 
+    def check_freeze(self) -> None:
+        """Once the network is known: only what was trained before is worth keeping."""
+        freeze = self.options.freeze
+        if self.start is not None or freeze in (None, "none"):
+            return
+        if isinstance(self.model, nn.Module):
+            raise ValueError(
+                f"`freeze={freeze!r}` is for networks by name; call requires_grad_(False) on what "
+                "should not learn of your own"
+            )
+        raise ValueError(
+            f"`freeze={freeze!r}`: nothing of an untrained network is kept as it is; give "
+            "`pretrained` or `weights` too"
+        )
+
     def _with_network(
         self, task_name: str, size: tuple[int, int], images: int
     ) -> tuple[Preparation, tuple[int, int]]:
@@ -150,6 +166,8 @@ class Preparation:
             side = models.CPU_SIDE if self.device.type == "cpu" else None
             return replace(self, model=name), models.shrunk(size, side)
         choice = models.default_network(self.device.type, size, images)
+        for problem in choice.damaged:
+            self.tell(f"passed over: {problem}")
         if choice.why is not None:
             self.tell(f"network: {choice.why}")
         start = published(choice.name) if choice.pretrained else None
@@ -290,7 +308,7 @@ def prepare(command: str, data: Any, options: SharedOptions) -> Preparation:
         if several_processes():
             raise ValueError("`batch_size='auto'` is for one process; under torchrun give a number")
         settings["batch_size"] = None
-    return Preparation(
+    asked = Preparation(
         command=command,
         data=data,
         options=options,
@@ -306,6 +324,9 @@ def prepare(command: str, data: Any, options: SharedOptions) -> Preparation:
         task=task,
         tell=options.on_note or LOG.warning,
     )
+    if model is not None:  # else the data decides which network, and it may be a trained one
+        asked.check_freeze()
+    return asked
 
 
 BACKBONE_USERS = {"detection": "fasterrcnn", "segmentation": "deeplabv3"}
@@ -345,7 +366,7 @@ def _with_backbone(
     if kind not in models.ON_BACKBONES:
         known = ", ".join(models.ON_BACKBONES)
         raise ValueError(f"`backbone`: model {kind!r} has none; those that have are {known}")
-    name, start = from_file(path, own or None)
+    name, start = from_file(path, own or None, option="backbone")
     return f"{kind}:{name}", start
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 
 from dada.models.weights import published
@@ -25,6 +25,7 @@ class Choice:
     pretrained: bool = False
     side: int | None = None
     why: str | None = None  # for the user, where it is not the obvious choice
+    damaged: tuple[str, ...] = ()  # weights that are on this machine, but cannot be used
 
     def image_size(self, size: tuple[int, int]) -> tuple[int, int]:
         return shrunk(size, self.side)
@@ -46,10 +47,17 @@ def default_model(device_type: str, image_size: tuple[int, int]) -> str:
 
 
 def has_weights(name: str) -> bool:
-    """Whether trained weights of a network lie on this machine already."""
+    """Whether trained weights of a network lie on this machine already; ValueError: damaged ones.
+
+    They are read for that. Who asked for nothing pretrained should not meet an error later.
+    """
     if name.startswith("timm:") and find_spec("timm") is None:
         return False
-    return published(name).cached is not None
+    weights = published(name)
+    if weights.cached is None:
+        return False
+    weights.read(lambda line: None)
+    return True
 
 
 def default_network(
@@ -67,12 +75,25 @@ def default_network(
     if max(image_size) <= SMALL_SIDE:
         return Choice(name=usual)
     cpu = device_type == "cpu"
+    damaged: list[str] = []
     for name in LIGHT if cpu else (*LIGHT, *LARGER):
-        if at_hand(name):
+        try:
+            found = at_hand(name)
+        except ValueError as error:
+            damaged.append(str(error))
+            continue
+        if found:
             side = CPU_SIDE if cpu else None
             at = f" at {side} pixels" if side is not None and min(image_size) > side else ""
             why = f"{name}{at}, whose pretrained weights are on this machine"
-            return Choice(name=name, pretrained=True, side=side, why=why)
+            choice = Choice(name=name, pretrained=True, side=side, why=why)
+            break
+    else:
+        choice = _from_scratch(usual, images, cpu=cpu)
+    return replace(choice, damaged=tuple(damaged))
+
+
+def _from_scratch(usual: str, images: int, *, cpu: bool) -> Choice:
     tip = (
         "a pretrained network usually does better: --model timm:tf_efficientnet_lite0 --pretrained"
     )

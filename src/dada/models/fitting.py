@@ -11,19 +11,20 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from dada.models.weights import Weights
+from dada.safe_text import printable
 
 HEADS = ("fc", "classifier", "heads", "head")  # attributes under which networks keep the last layer
 LEAST_FOUND = 0.9  # of the network's numbers, besides the head
 LEAST_USED = 0.75  # of the file's: some hold heads that only training had
-MOST_NAMED = 4
+MOST_NAMED = 20
 HEAD_DEVIATION = 0.01  # of a new head's weights
 
 
 def fit_weights(model: nn.Module, weights: Weights, name: str) -> str:
     """Copy what belongs to the network; the note says what was replaced, adapted or left out.
 
-    The head of another number of classes stays untrained, as the network came. ValueError where the
-    weights are those of another network.
+    A head of another number of classes, or one that the weights lack, is new: untrained, and quiet.
+    ValueError where the weights are those of another network.
     """
     backbone = getattr(model, "backbone_net", None)
     if backbone is not None and not model.state_dict().keys() & weights.tensors.keys():
@@ -31,26 +32,28 @@ def fit_weights(model: nn.Module, weights: Weights, name: str) -> str:
     own = model.state_dict()
     tensors = _resized(model, weights.tensors, own)
     head = head_of(model)
-    notes, taken = [], dict[str, Tensor]()
+    notes, taken, new_head = [], dict[str, Tensor](), False
     for key, mine in own.items():
         theirs = tensors.get(key)
-        if theirs is None:
-            continue
-        if theirs.shape == mine.shape:
+        if theirs is not None and theirs.shape == mine.shape:
             taken[key] = theirs
         elif head is not None and key.startswith(f"{head}."):
-            if theirs.shape[1:] != mine.shape[1:]:
+            if theirs is not None and theirs.shape[1:] != mine.shape[1:]:
                 raise _another(weights, name, f"the head {key} {_versus(theirs, mine)}")
             taken[key] = _quiet(mine)
-            if theirs.dim() > 1:
-                notes.append(f"new head for {len(mine)} classes (was {len(theirs):,})")
+            if mine.dim() > 1:
+                new_head = True
+                was = "the file has none" if theirs is None else f"was {len(theirs):,}"
+                notes.append(f"new head for {len(mine)} classes ({was})")
+        elif theirs is None:
+            continue
         elif (adapted := _for_channels(theirs, mine)) is not None:
             taken[key] = adapted
             how = "summed" if mine.shape[1] == 1 else "repeated"
             notes.append(f"{key} {how} over its colours for {mine.shape[1]} channel(s)")
         else:
             raise _another(weights, name, f"{key} {_versus(theirs, mine)}")
-    notes += _named_rest(own, tensors, taken, head, weights, name)
+    notes += _named_rest(own, tensors, taken, head, new_head, weights, name)
     model.load_state_dict(taken, strict=False)
     _freeze(model, weights.freeze, head)
     return "; ".join([f"weights {weights.source}", *dict.fromkeys(notes)])
@@ -151,6 +154,7 @@ def _named_rest(
     tensors: Mapping[str, Tensor],
     taken: Mapping[str, Tensor],
     head: str | None,
+    new_head: bool,
     weights: Weights,
     name: str,
 ) -> list[str]:
@@ -160,7 +164,10 @@ def _named_rest(
         return head is not None and key.startswith(f"{head}.")
 
     body = {key: each for key, each in own.items() if not in_head(key)}
-    missing = [key for key in body if key not in taken and not key.endswith("num_batches_tracked")]
+    expected = body if new_head else own
+    missing = [
+        key for key in expected if key not in tensors and not key.endswith("num_batches_tracked")
+    ]
     others = {key: each for key, each in tensors.items() if "aux" not in key.lower()}
     spare = [key for key in tensors if key not in own]
     found = _share([key for key in body if key in taken], body)
@@ -183,7 +190,7 @@ def _share(keys: list[str], of_all: Mapping[str, Tensor]) -> float:
 
 
 def _listed(names: list[str]) -> str:
-    shown = ", ".join(names[:MOST_NAMED])
+    shown = ", ".join(map(printable, names[:MOST_NAMED]))
     return shown if len(names) <= MOST_NAMED else f"{shown}, ... ({len(names)} in all)"
 
 

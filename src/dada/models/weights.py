@@ -9,7 +9,6 @@ import hashlib
 import os
 import pickle
 import re
-import urllib.error
 import urllib.request
 import zipfile
 from collections.abc import Callable, Mapping
@@ -23,8 +22,17 @@ from torch import Tensor
 
 from dada import safe_json
 from dada.names import is_factory
-from dada.runlog.files import check_held, read_stored, read_weights
-from dada.safe_text import printable, quoted
+from dada.runlog.files import (
+    AGAIN,
+    AS_SAFETENSORS,
+    MOST_LOOKED_AT,
+    check_held,
+    is_safetensors,
+    read_safetensors,
+    read_stored,
+)
+from dada.safe_files import open_to_read
+from dada.safe_text import first_line, printable, quoted
 
 Tell = Callable[[str], None]
 """Is given a line for the user."""
@@ -33,6 +41,7 @@ ALIASES = {"resnet50": "torchvision:resnet50"}
 ABOUT, OWN_WEIGHTS = "model.json", "model.safetensors"  # what `dada train` leaves behind
 SECONDS_TO_ANSWER = 10
 FREEZE = ("none", "norm", "backbone")
+TORCH_PICKLE = pickle.dumps(torch.serialization.MAGIC_NUMBER, protocol=2)  # torch before 1.6
 INSIDE = ("state_dict", "model_ema", "model")  # under which trainers keep the weights in a file
 
 
@@ -65,27 +74,34 @@ class Weights:
         return hasher.hexdigest()[:16]
 
 
-def from_file(path: str | os.PathLike[str], name: str | None) -> tuple[str, Weights]:
+def from_file(
+    path: str | os.PathLike[str], name: str | None, *, option: str = "weights"
+) -> tuple[str, Weights]:
     """The network that the weights of a file are for, and the weights.
 
     A run directory of `dada train` says itself which network it holds, and how its images were
-    normalised. For other files that is what the package of the network says.
+    normalised. For other files that is what the package of the network says. `option` is what the
+    user gave the file by, for messages.
     """
     file = Path(path).expanduser()
     if file.is_dir():
         file = file / OWN_WEIGHTS
     if not file.is_file():
-        raise ValueError(f"`weights`: there is no file {file}")
+        raise ValueError(f"`{option}`: there is no file {file}")
     about = _about(file)
     name = name or about.get("model")
     if name is None:
-        raise ValueError(f"`weights` {file}: give `model` too, the network they belong to")
+        raise ValueError(f"`{option}` {file}: give `model` too, the network they belong to")
     mean, std = about.get("mean"), about.get("std")
     if mean is None or std is None:
         mean, std = configured_mean_std(name)
+    try:
+        tensors = _read(file)
+    except ValueError as error:
+        raise ValueError(f"`{option}` {file}: {error}") from None
     weights = Weights(
         source=str(path),
-        tensors=_read(file),
+        tensors=tensors,
         mean=None if mean is None else tuple(mean),
         std=None if std is None else tuple(std),
     )
@@ -117,25 +133,21 @@ def _can_normalise(mean: Any, std: Any) -> bool:
 
 
 def _read(file: Path) -> dict[str, Tensor]:
-    with open(file, "rb") as opened:
-        begin = opened.read(2)
-    # A zip file, or a pickle as torch wrote it before: both are torch's.
-    found: Any = _read_torch(file) if begin in (b"PK", b"\x80\x02") else read_weights(file)
+    """Finite numbers by name; the ValueError does not name the file."""
+    found = _content(file)
     for key in INSIDE:
         if isinstance(found, Mapping) and isinstance(found.get(key), Mapping):
             found = found[key]
     if not isinstance(found, Mapping) or not found:
-        raise ValueError(f"`weights` {file}: it holds no weights by name")
-    strange = [
-        key
-        for key, each in found.items()
-        if not (isinstance(key, str) and isinstance(each, Tensor) and _is_plain(each))
-    ]
-    if strange:
-        raise ValueError(
-            f"`weights` {file}: {quoted(strange[0])} is no tensor of numbers; save the network's "
-            "state_dict()"
-        )
+        raise ValueError("it holds no weights by name")
+    for key, each in found.items():
+        if not (isinstance(key, str) and isinstance(each, Tensor) and _is_plain(each)):
+            raise ValueError(f"{quoted(key)} is no tensor of numbers; {AS_SAFETENSORS}")
+        if not _is_finite(each):
+            raise ValueError(
+                f"{quoted(key)} holds NaN or infinity, from which nothing can be trained; take "
+                "weights from before that"
+            )
     # What DataParallel and torch.compile put before every name.
     tensors: dict[str, Tensor] = dict(found)
     for prefix in ("module.", "_orig_mod."):
@@ -150,21 +162,41 @@ def _is_plain(tensor: Tensor) -> bool:
     )
 
 
-def _read_torch(file: Path) -> Any:
+def _is_finite(tensor: Tensor) -> bool:
     try:
-        if zipfile.is_zipfile(file):
+        return bool(tensor.isfinite().all())
+    except NotImplementedError:  # numbers of a few bits, which have no infinity
+        return True
+
+
+def _content(file: Path) -> Any:
+    """What is in a file of safetensors or of torch, whose forms are a zip file and a pickle."""
+    try:
+        with open_to_read(file) as opened:
+            begin = opened.read(MOST_LOOKED_AT)
+    except OSError as error:
+        raise ValueError(f"it cannot be read ({error.strerror})") from None
+    if is_safetensors(begin) or not begin.startswith((b"PK", TORCH_PICKLE)):
+        return read_safetensors(file)
+    zipped = begin.startswith(b"PK")
+    if zipped and not zipfile.is_zipfile(file):  # what makes it one stands at its end
+        raise ValueError(f"cut off or damaged; {AGAIN}")
+    try:
+        if zipped:
             return read_stored(file)
         content = torch.load(file, map_location="cpu", weights_only=True)
         check_held(content)
         return content
     except pickle.UnpicklingError:
         raise ValueError(
-            f"`weights` {file}: it holds more than numbers, and a file's code is not run; "
-            "save the network's state_dict(), best as safetensors"
+            f"it holds more than numbers, whose code is not run, or is cut off; {AS_SAFETENSORS}"
         ) from None
-    except Exception as error:  # a damaged file makes torch raise anything
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise ValueError(f"`weights` {file}: cannot be read ({printable(reason)})") from None
+    except (ValueError, zipfile.BadZipFile) as error:  # what we or zipfile see is wrong
+        reason = printable(first_line(error))
+        raise ValueError(f"it cannot be read ({reason}); {AGAIN}, or {AS_SAFETENSORS}") from None
+    except Exception:  # a damaged file makes torch raise anything
+        what = "cut off, damaged or not of torch.save"
+        raise ValueError(f"{what}; {AGAIN}, or {AS_SAFETENSORS}") from None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -195,8 +227,18 @@ class Published:
         if file is None:
             tell(f"weights of {self.name}: downloading {self.address}")
             file = self._download()
+        try:
+            tensors = _read(file)
+        except ValueError as error:
+            # In the hub's cache this is a link; without it the damaged file would be linked again.
+            damaged = file.resolve()
+            reason = str(error).partition("; ")[0]  # without advice for a user's own file
+            raise ValueError(
+                f"weights of {self.name}: {damaged}: {reason}; delete this file to have it "
+                "downloaded again"
+            ) from None
         mean, std = configured_mean_std(self.name)
-        return Weights(source=self.address, tensors=_read(file), mean=mean, std=std)
+        return Weights(source=self.address, tensors=tensors, mean=mean, std=std)
 
     def _download(self) -> Path:
         advice = "connect, or give a file with `weights`"
@@ -214,15 +256,15 @@ class Published:
             torch.hub.download_url_to_file(
                 self.address, str(self._place), named[1] if named else None, progress=False
             )
-        except urllib.error.HTTPError as error:
-            raise ValueError(
-                f"weights of {self.name}: {self.address} answered {error.code}; {advice}"
-            ) from None
-        except (OSError, RuntimeError) as error:  # the second of a file that came damaged
-            reason = getattr(error, "reason", None) or error
-            raise ValueError(
-                f"weights of {self.name}: no connection to {self.address} ({reason}); {advice}"
-            ) from None
+        except Exception as error:  # the errors of the hub's client have no class in common
+            answer = getattr(error, "response", error)
+            code = getattr(answer, "status_code", None) or getattr(answer, "code", None)
+            if code is not None:
+                problem = f"{self.address} answered {code}"
+            else:
+                reason = printable(getattr(error, "reason", None) or first_line(error))
+                problem = f"no connection to {self.address} ({reason})"
+            raise ValueError(f"weights of {self.name}: {problem}; {advice}") from None
         return self._place
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import io
 import os
+import re
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -18,6 +19,12 @@ from dada.safe_files import open_to_read
 from dada.safe_text import one_line_errors, printable
 
 MOST_STRETCHED = 2**26  # bytes: some networks keep a number once for many places
+LONGEST_HEADER = 100_000_000  # bytes: the format's own limit
+MOST_LOOKED_AT = 256  # bytes, to see what a file is
+# Of protocol 2 and later; and before: an import, a dictionary or a list, as text or as bytes.
+PICKLE = re.compile(rb"\x80|\(?c[\w.]+\n[\w.]+\n|\([dl]p\d+\n|[]}]q\x00")
+AGAIN = "copy or download it again"
+AS_SAFETENSORS = "save the network's state_dict() as safetensors"
 RUN = "run.json"  # what a run directory is known by
 
 
@@ -40,14 +47,45 @@ def write_weights(path: str | os.PathLike[str], weights: Mapping[str, Tensor]) -
 
 @one_line_errors
 def read_weights(path: str | os.PathLike[str]) -> dict[str, Tensor]:
+    """What `write_weights` wrote; ValueError where the file is something else, or damaged."""
+    try:
+        return read_safetensors(path)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{path} cannot be read as safetensors: {printable(error)}") from None
+
+
+def read_safetensors(path: str | os.PathLike[str]) -> dict[str, Tensor]:
+    """As `read_weights`, but the error does not name the file."""
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
+    with open_to_read(path) as file:
+        begin, size = file.read(MOST_LOOKED_AT), os.fstat(file.fileno()).st_size
+    if not is_safetensors(begin):
+        raise ValueError(what_instead(begin))
     try:
-        open_to_read(path).close()
         return load_file(path)
-    except (OSError, ValueError, SafetensorError) as error:
-        raise ValueError(f"{path} cannot be read as safetensors: {printable(error)}") from None
+    except (OSError, SafetensorError):
+        header = int.from_bytes(begin[:8], "little")
+        state = "cut off" if size < 8 + header else "cut off or damaged"
+        raise ValueError(f"{state}; {AGAIN}") from None
+
+
+def is_safetensors(begin: bytes) -> bool:
+    """By its first bytes: the length of a header, and the brace that opens it.
+
+    To be asked first: a length may begin with the same bytes as a pickle or a zip file.
+    """
+    return int.from_bytes(begin[:8], "little") <= LONGEST_HEADER and begin[8:9] == b"{"
+
+
+def what_instead(begin: bytes) -> str:
+    """What a file that begins like this is in place of one with weights, and what to do."""
+    if not begin:
+        return f"an empty file; {AGAIN}"
+    if PICKLE.match(begin):
+        return f"a pickle, which may hold code and is not read; {AS_SAFETENSORS}"
+    return f"neither a safetensors file nor one of torch.save; {AS_SAFETENSORS}"
 
 
 def read_stored(path: str | os.PathLike[str]) -> Any:

@@ -15,6 +15,8 @@ from dada.terminal.answers import Answer, OutputOptions
 from dada.terminal.app import Data, app
 from dada.terminal.errors import UsageMistake, in_flags, usage_in_words
 from dada.terminal.options import (
+    LOOKAHEAD_DEFAULTS,
+    VERIFY_DEFAULTS,
     RunOptions,
     comma_separated,
     shares_options,
@@ -54,11 +56,11 @@ def search(
     ] = None,
     lookahead: Annotated[
         float | None,
-        typer.Option(help="Seconds of looking ahead, roughly; default 80, GPU 95; 0: none."),
+        typer.Option(help=f"Seconds of looking ahead, roughly; {LOOKAHEAD_DEFAULTS}; 0: none."),
     ] = None,
     verify_budget: Annotated[
         float | None,
-        typer.Option(help="Seconds of short trainings that check the policy; default 0, GPU 62."),
+        typer.Option(help=f"Seconds of short trainings that check the policy; {VERIFY_DEFAULTS}."),
     ] = None,
     val_data: Annotated[
         str | None, typer.Option("--val", help="Validation data; default: half is split off.")

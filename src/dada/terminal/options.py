@@ -4,18 +4,42 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
 import typer
 
+from dada.config import (
+    LOOKAHEAD,
+    LOOKAHEAD_FINE_TUNING,
+    VERIFY,
+    VERIFY_FINE_TUNING,
+    LookaheadConfig,
+    VerifyConfig,
+)
 from dada.safe_text import quoted
 from dada.terminal import completion
 from dada.terminal.answers import Answer, OutputOptions, deliver
 
 PANEL = "Shared by search, train and compare"
+
+
+def _defaults(
+    usual: Mapping[str, LookaheadConfig | VerifyConfig],
+    pretrained: Mapping[str, LookaheadConfig | VerifyConfig],
+) -> str:
+    """The seconds of a phase where nobody says, by device."""
+
+    def by_device(settings: Mapping[str, LookaheadConfig | VerifyConfig]) -> str:
+        return f"{settings['cpu'].seconds:g}, GPU {settings['cuda'].seconds:g}"
+
+    return f"default {by_device(usual)} (pretrained {by_device(pretrained)})"
+
+
+LOOKAHEAD_DEFAULTS = _defaults(LOOKAHEAD, LOOKAHEAD_FINE_TUNING)
+VERIFY_DEFAULTS = _defaults(VERIFY, VERIFY_FINE_TUNING)
 
 
 def comma_separated(text: str) -> tuple[str, ...] | None:
