@@ -21,6 +21,7 @@ from dada.api.preparation import SharedOptions, prepare
 from dada.api.searching import search_job as begun
 from dada.api.training import train_job
 from dada.config import (
+    BASES,
     LOOKAHEAD,
     LOOKAHEAD_FINE_TUNING,
     TrainConfig,
@@ -722,6 +723,13 @@ def test_the_length_is_that_of_a_training_with_the_defaults():
     assert length == TrainingLength(epochs=30, images=50_000, asked=True)
     length = asked_search(data, "cpu", for_images=50_000, for_epochs=200).length
     assert length is not None and length.images_seen == 10_000_000
+
+
+def test_a_recipe_for_training_says_what_the_policy_is_for():
+    job = asked_search(some_images(700, 32), "cpu", "cifar10_wrn40_2")
+    assert job.length == TrainingLength(epochs=200, images=700, asked=True)
+    assert job.config.preset == "dada" and not job.choose_base
+    assert job.config.base == BASES["cifar10"] and job.lookahead.seconds > 0
 
 
 def test_the_length_of_a_recipe_is_its_evaluation_on_all_images():

@@ -289,7 +289,9 @@ def prepare(command: str, data: Any, options: SharedOptions) -> Preparation:
     device, seed = resolve_device(options.device), seed_number(options.seed)
     asked_size(options.image_size)
     kind = "search" if command == "search" else "train"
-    chosen = None if recipe is None else recipes.named(recipe, wants=kind)
+    # A search may be told by a recipe for training what its policy is for.
+    wants = None if kind == "search" else kind
+    chosen = None if recipe is None else recipes.named(recipe, wants=wants)
     settings = dict(options.settings)
     task, backbone = settings.pop("task", None), settings.pop("backbone", None)
     if task is not None:
