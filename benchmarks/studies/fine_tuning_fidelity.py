@@ -11,7 +11,8 @@ correlation of every search with the truth, between searches, and of the truth w
 one half of its seeds and the other, over all ways of halving them.
 
 The plan is in docs/photographs.md. What is in the file is not run again, so a study may be stopped;
-seeds of the truth end one after the other.
+seeds of the truth end one after the other. To share the work between processes, give each some of
+the searches (`--only 0 1`) and a file of its own; the whole command with `--join` reads them all.
 """
 
 from __future__ import annotations
@@ -43,10 +44,10 @@ from dada.policy_search.lookahead.runs import BranchedRuns
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
 
-from measure import print_table
+from measure import joined, print_table
 
 SPACE = SearchSpace.named("paper")
-PATHS = ("out", "data", "weights", "truth")  # of this machine
+NOT_SETTINGS = ("out", "data", "weights", "truth", "only", "join")  # of one machine, or process
 # Readings of the truth, and whether more is better; the first is what decides.
 TRUTHS = {"truth": 1, "truth_loss": -1}
 
@@ -166,12 +167,14 @@ def main() -> None:
     parser.add_argument("--runs", type=int, help="of each search; else as by default")
     parser.add_argument("--operations", type=int, help="only the first so many, for a trial")
     parser.add_argument("--at-once", type=int, default=3)
+    parser.add_argument("--only", type=int, nargs="*", help="seeds of searches; else all")
+    parser.add_argument("--join", type=Path, nargs="*", default=[], help="files of other processes")
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
     found: dict[str, Any] = {"seconds": {}}
     if args.out and args.out.exists():
         found |= json.loads(args.out.read_text())
-    found["settings"] = {k: v for k, v in vars(args).items() if k not in PATHS}
+    found["settings"] = {k: v for k, v in vars(args).items() if k not in NOT_SETTINGS}
     source = load(args.data, image_size=args.image_size)
     sample = Sample.drawn(source, args.train, 0, pool=True, suffix="")
     whole = replace(sample.whole, test=sample.test)
@@ -190,7 +193,8 @@ def main() -> None:
         found=found,
         out=args.out,
     )
-    for seed in range(args.searches):
+    joined(found, args.join)
+    for seed in range(args.searches) if args.only is None else args.only:
         search(study, seed, args.runs, args.steps if args.reader == "trainings" else None)
     if args.truth:
         known = json.loads(args.truth.read_text())

@@ -13,6 +13,8 @@ looks at. Searches are the unit: the mean of each one's trainings.
              as many trainings as all searches have together
 
 The plan is in docs/photographs.md. What is in the file is not run again, so a study may be stopped.
+To share the work between processes, give each some of it (`--only 0 1`, `--only free`) and a file
+of its own; the whole command with `--join` reads those files and runs what is missing.
 """
 
 from __future__ import annotations
@@ -32,14 +34,16 @@ from rivals import FREE, rival_of
 
 import dada
 from dada import Policy
-from dada.config import FINE_TUNING, NAMED_BASES, TrainConfig
+from dada.config import FINE_TUNING, LOOKAHEAD_FINE_TUNING, NAMED_BASES, TrainConfig
 from dada.data import load, split_off_validation
 from dada.engine import resolve_device
 from dada.models.weights import from_file
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
 
-from measure import print_table, units_of, welch
+from measure import joined, print_table, units_of, welch
+
+NOT_SETTINGS = ("data", "weights", "out", "only", "join")  # of this machine, or of one process
 
 
 def search(study: Study, args: argparse.Namespace, seed: int) -> Policy:
@@ -54,6 +58,9 @@ def search(study: Study, args: argparse.Namespace, seed: int) -> Policy:
             base="photo",
             seed=seed,
             verify=False,
+            lookahead=replace(
+                LOOKAHEAD_FINE_TUNING[study.device.type], features_rounds=args.features_rounds
+            ),
             on_note=lambda line: None,
             on_lookahead=lambda done, total: ended.append(time.perf_counter() - begun),
         )
@@ -105,13 +112,16 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=20)
     parser.add_argument("--searches", type=int, default=4)
     parser.add_argument("--trainings", type=int, default=3)
+    parser.add_argument("--features-rounds", type=int, choices=(0, 1, 2), default=0)
     parser.add_argument("--at-once", type=int, default=3)
+    parser.add_argument("--only", nargs="*", help="seeds of searches, and `free`; else all")
+    parser.add_argument("--join", type=Path, nargs="*", default=[], help="files of other processes")
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
     found: dict[str, Any] = {}
     if args.out and args.out.exists():
         found |= json.loads(args.out.read_text())
-    found["settings"] = {k: v for k, v in vars(args).items() if k not in ("out", "data", "weights")}
+    found["settings"] = {k: v for k, v in vars(args).items() if k not in NOT_SETTINGS}
     whole = load(args.data, image_size=args.image_size)
     assert whole.test is not None
     found["images"] = {"train": len(whole.train), "test": len(whole.test)}
@@ -127,14 +137,19 @@ def main() -> None:
         found=found,
         out=args.out,
     )
+    joined(found, args.join)
+    wanted = args.only or [*map(str, range(args.searches)), "free"]
     for seed in range(args.searches):
+        if str(seed) not in wanted:
+            continue
         of_one = {f"dada of {seed}": search(study, args, seed)}
         of_one[f"rival of {seed}"] = Policy.load(rival(study, seed))
         seeds = range(1000 * seed, 1000 * seed + args.trainings)
         study_of = replace(study, arms=of_one)
         study_of.truth(seeds)
-    free = replace(study, arms={name: Policy.load(name) for name in FREE})
-    free.truth(range(args.searches * args.trainings))
+    if "free" in wanted:
+        free = replace(study, arms={name: Policy.load(name) for name in FREE})
+        free.truth(range(args.searches * args.trainings))
     conclude(found)
     study.save()
     columns = ["policy", "accuracy", "lowest", "highest", "n", "dada_minus", "from", "to"]

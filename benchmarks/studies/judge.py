@@ -53,7 +53,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
-from judged import VERIFIED, conclude, joined
+from judged import VERIFIED, conclude
 from rivals import RANDAUGMENTS, rival_of
 
 import dada
@@ -73,7 +73,7 @@ from dada.training.many import train_many
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
 
-from measure import SEARCH, machine, print_table
+from measure import SEARCH, joined, machine, print_table
 
 PRESETS: dict[str, dict[str, Any]] = {
     "dada": {"preset": "dada"},

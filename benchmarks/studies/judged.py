@@ -7,7 +7,6 @@ import math
 import statistics
 import sys
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,18 +26,6 @@ def compared(found: dict[str, Any], one: list[float], other: list[float]) -> tup
     each = [a - b for a, b in zip(one, other, strict=True)]
     low, high = interval(each) or (-math.inf, math.inf)
     return statistics.mean(each), low, high
-
-
-def joined(found: dict[str, Any], parts: Sequence[Path]) -> dict[str, Any]:
-    """`found` with the searches and trainings of other files, where it has none of its own."""
-    for part in parts:
-        held = json.loads(part.read_text())
-        for name, search in held["searches"].items():
-            found["searches"].setdefault(name, search)
-        for name, accuracy in held["accuracy"].items():
-            own = found["accuracy"].setdefault(name, {})
-            own |= {seed: score for seed, score in accuracy.items() if seed not in own}
-    return found
 
 
 def conclude(found: dict[str, Any]) -> None:

@@ -108,6 +108,12 @@ class Study:
     def folder(self, kind: str, key: str) -> Path:
         return self.runs / kind / "".join(c if c.isalnum() else "-" for c in key)
 
+    def run_searches(self, plan: Plan, only: Sequence[str]) -> None:
+        """Those that are not known yet, of all stages."""
+        for arm, seed in plan.units():
+            if arm in SEARCHES and (not only or arm in only):
+                self.policy(plan, arm, seed)
+
     def run_units(self, plan: Plan, only: Sequence[str], most: int | None) -> None:
         """Stage by stage: the searches, then the trainings, as many as one stack as may be."""
         recipe = recipes.named(plan.train, wants="train")
@@ -292,6 +298,7 @@ def main() -> None:
     parser.add_argument("--search-data", help="images to search on, where those are others")
     parser.add_argument("--out", type=Path, required=True, help="JSON; may hold other tables too")
     parser.add_argument("--only", default="", help="arms, with commas between")
+    parser.add_argument("--searches-only", action="store_true", help="train nothing")
     parser.add_argument("--most", type=int, help="trainings of this call, of every table")
     parser.add_argument("--at-once", type=int, help="trainings or stacks that share the card")
     parser.add_argument("--minutes", type=float, help="stop after so many, with checkpoints")
@@ -305,7 +312,10 @@ def main() -> None:
     study = Study(asked.out, asked.data, asked.search_data, trial=asked.trial, **limits)
     try:
         for plan in plans:
-            study.run_units(plan, only, asked.most)
+            if asked.searches_only:
+                study.run_searches(plan, only)
+            else:
+                study.run_units(plan, only, asked.most)
     except OutOfTimeError:
         print("stopped: the time is up; the same command goes on from here")
     trainings = study.found["trainings"]

@@ -120,6 +120,21 @@ def units_of(
     return units
 
 
+def joined(found: dict[str, Any], parts: Iterable[Path]) -> dict[str, Any]:
+    """`found` with what other processes wrote to files of the same study, where it has none."""
+    for part in parts:
+        _fill(found, json.loads(part.read_text()))
+    return found
+
+
+def _fill(found: dict[str, Any], other: dict[str, Any]) -> None:
+    for name, value in other.items():
+        if isinstance(value, dict):
+            _fill(found.setdefault(name, {}), value)
+        else:
+            found.setdefault(name, value)
+
+
 def print_table(rows: Sequence[dict[str, Any]], columns: Sequence[str]) -> None:
     def cell(value: Any) -> str:
         if isinstance(value, float):
