@@ -5,7 +5,8 @@
 The labels of the images are shuffled, so no policy is better than another. Every search runs as a
 user's would, with another seed and another shuffle, and is verified; a claim is a verdict whose
 interval does not hold zero, in either direction. By chance one search in twenty makes one. What is
-in the file is not run again.
+in the file is not run again. To share the work between processes, give each some of the searches
+(`--first`, `--searches`) and a file of its own; the whole command with `--join` reads those files.
 """
 
 from __future__ import annotations
@@ -53,27 +54,36 @@ def one_search(images: torch.Tensor, labels_N: torch.Tensor, seed: int, budget: 
     }
 
 
+def save(rows: list[dict[str, Any]], args: argparse.Namespace) -> None:
+    if args.out:
+        rows.sort(key=lambda row: row["seed"])
+        settings = {"train": args.train, "budget": args.budget}
+        claims = sum(row["claims"] for row in rows)
+        content = {"machine": machine(), "settings": settings, "claims": claims, "rows": rows}
+        args.out.write_text(json.dumps(content, indent=1) + "\n")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("data", nargs="?", default="digits")
     parser.add_argument("--train", type=int, default=200, help="images, half of them to judge on")
     parser.add_argument("--searches", type=int, default=20)
+    parser.add_argument("--first", type=int, default=0, help="seed of the first")
+    parser.add_argument("--join", type=Path, nargs="*", default=[], help="files of other processes")
     parser.add_argument("--budget", type=float, default=60.0, help="of the verification, seconds")
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
     whole = reduce(replace(load(args.data), val=None), args.train, 0)
     images, labels_N = whole.train.batch(torch.arange(len(whole.train)))
     rows: list[dict[str, Any]] = []
-    if args.out and args.out.exists():
-        rows = json.loads(args.out.read_text())["rows"]
-    for seed in range(len(rows), args.searches):
+    for file in filter(Path.exists, [*args.join, *filter(None, [args.out])]):
+        rows += json.loads(file.read_text())["rows"]
+    known = {row["seed"] for row in rows}
+    for seed in sorted(set(range(args.first, args.first + args.searches)) - known):
         rows.append(one_search(images, labels_N, seed, args.budget))
         print(seed, rows[-1]["verdict"], f"({rows[-1]['seconds']:.0f} s)", flush=True)
-        if args.out:
-            settings = {"train": args.train, "budget": args.budget}
-            claims = sum(row["claims"] for row in rows)
-            content = {"machine": machine(), "settings": settings, "claims": claims, "rows": rows}
-            args.out.write_text(json.dumps(content, indent=1) + "\n")
+        save(rows, args)
+    save(rows, args)
     print_table(rows, ["seed", "claims", "difference", "from", "to", "pairs", "largest_score"])
     print(f"{sum(row['claims'] for row in rows)} of {len(rows)} searches claim a difference")
 

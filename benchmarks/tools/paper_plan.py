@@ -114,7 +114,7 @@ PLANS = {
         stages=(
             (FIRST, 3),
             (("dada-cifar100", "cutout"), 1),
-            (_others("cifar100", *FIRST, "dada-cifar100", "cutout"), 1),
+            ((*_others("cifar100", *FIRST, "dada-cifar100", "cutout"), "paper gumbel"), 1),
         ),
     ),
     "full-search": Plan(
