@@ -41,13 +41,15 @@ from dada.policy_search.lookahead.plan import (
 )
 from dada.policy_search.lookahead.scoring import ArmLosses, choose_policy, score_operations
 from dada.policy_search.lookahead.shapes import policies_of
-from dada.policy_search.lookahead.signal import signal_of
+from dada.policy_search.lookahead.signal import Signal, signal_of
 from dada.policy_search.measuring import Measured
 
 __all__ = [
     "LookaheadPlan",
     "LookedAhead",
     "OnRun",
+    "Told",
+    "first_round",
     "look_ahead",
     "plan_for",
     "single_operations",
@@ -69,11 +71,11 @@ class LookedAhead:
 
 
 @dataclass
-class _Told:
+class Told:
     """Counts the runs of all rounds together."""
 
-    on_run: OnRun | None
-    total: int
+    on_run: OnRun | None = None
+    total: int = 0
     before: int = 0
 
     def next(self, count: int) -> Callable[[int], None]:
@@ -102,14 +104,13 @@ def look_ahead(
         policy = _with_facts(replace(measured.policy, provenance=unknown), None)
         base = job.config.base
     else:
-        policy, base = _look_ahead(job, plan, measured, _Told(on_run, plan.total))
+        policy, base = _look_ahead(job, plan, measured, Told(on_run, plan.total))
     return LookedAhead(policy=policy, base=base, seconds=time.perf_counter() - started)
 
 
-def _look_ahead(
-    job: SearchJob, plan: LookaheadPlan, measured: Measured, told: _Told
-) -> tuple[Policy, Base]:
-    # 1. Every operation alone. Where chance explains what is seen, as many runs again.
+def first_round(plan: LookaheadPlan, told: Told) -> tuple[ArmLosses, Signal]:
+    """Every operation alone. Where chance explains what is seen, as many runs again."""
+
     def of_operations(count: int, first: int = 0) -> ArmLosses:
         return plan.runs.losses(
             plan.operations, count, file=OPERATIONS, first=first, on_run=told.next(count)
@@ -121,6 +122,14 @@ def _look_ahead(
         told.expect(plan.again)
         losses = losses.and_also(of_operations(plan.again, plan.first))
         signal = signal_of(losses, plan.runs.judged_on, looks)
+    return losses, signal
+
+
+def _look_ahead(
+    job: SearchJob, plan: LookaheadPlan, measured: Measured, told: Told
+) -> tuple[Policy, Base]:
+    # 1. Every operation alone.
+    losses, signal = first_round(plan, told)
     score = score_operations(losses, measured)
     found = {s.name: policy for s, policy in policies_of(measured, score, plan.shapes).items()}
     moves = tasks.named(job.split.task).moves

@@ -1,0 +1,96 @@
+"""How sure are searches? The word of each (clear, weak or none), by its first round alone.
+
+    python benchmarks/studies/words.py DATA --train 1000 [--model wrn40_2] [--out FILE]
+    python benchmarks/studies/words.py digits --train 200 --shuffle [--out FILE]
+
+A search says it by the runs of its first round, made again where they show nothing; nothing else
+of it is run here. With --shuffle every search has labels in another order, of which no policy
+knows anything. With --pool images are drawn from those to train and to test, as a judge draws them.
+What is in the file is not run again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections import Counter
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from judge import Sample
+
+from dada import models
+from dada.api.preparation import SharedOptions, prepare
+from dada.api.searching import search_job
+from dada.config import Base
+from dada.data import load, reduce
+from dada.engine import resolve_device
+from dada.policy_search.lookahead import Told, first_round, plan_for
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
+
+from measure import machine, print_table
+
+
+def word_of(
+    images: torch.Tensor, labels_N: torch.Tensor, args: argparse.Namespace, seed: int
+) -> dict[str, Any]:
+    if args.shuffle:
+        order = torch.Generator().manual_seed(seed)
+        labels_N = labels_N[torch.randperm(len(labels_N), generator=order)]
+    begun = time.perf_counter()
+    options = SharedOptions(
+        model=args.model, seed=seed, device=args.device, settings={"base": Base()}
+    )
+    asked = prepare("search", (images, labels_N), options)
+    _, job, _ = search_job(asked, None, "dada", None, False, None)
+    plan = plan_for(job)
+    assert plan is not None
+    losses, signal = first_round(plan, Told())
+    again = losses.runs > plan.first
+    facts = {"seed": seed, **asdict(signal), "runs": losses.runs, "looked_again": again}
+    return facts | {"seconds": round(time.perf_counter() - begun, 1), "loss": losses.loss}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("data")
+    parser.add_argument("--train", type=int, required=True, help="images of a search")
+    parser.add_argument("--image-size", type=int)
+    parser.add_argument("--model")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--searches", type=int, default=8)
+    parser.add_argument("--first", type=int, default=0, help="seed of the first")
+    parser.add_argument("--sample-seed", type=int, default=0)
+    parser.add_argument("--pool", action="store_true")
+    parser.add_argument("--shuffle", action="store_true")
+    parser.add_argument("--out", type=Path)
+    args = parser.parse_args()
+    args.device = resolve_device(args.device).type
+    source = replace(load(args.data, image_size=args.image_size), val=None)
+    args.model = args.model or models.default_model(args.device, source.image_size)
+    whole = reduce(source, args.train, args.sample_seed)
+    if args.pool:
+        whole = Sample.drawn(source, args.train, args.sample_seed, pool=True, suffix="").whole
+    images, labels_N = whole.train.batch(torch.arange(len(whole.train)))
+    rows: list[dict[str, Any]] = []
+    if args.out and args.out.exists():
+        rows = json.loads(args.out.read_text())["rows"]
+    known = {row["seed"] for row in rows}
+    for seed in sorted(set(range(args.first, args.first + args.searches)) - known):
+        rows.append(word_of(images, labels_N, args, seed))
+        print(seed, rows[-1]["word"], f"({rows[-1]['seconds']:.0f} s)", flush=True)
+        settings = {k: v for k, v in vars(args).items() if k not in ("data", "out")}
+        words = Counter(row["word"] for row in rows)
+        content = {"machine": machine(), "settings": settings, "words": words, "rows": rows}
+        if args.out:
+            args.out.write_text(json.dumps(content, indent=1) + "\n")
+    print_table(rows, ["seed", "word", "chance", "agreement", "runs", "seconds"])
+
+
+if __name__ == "__main__":
+    main()
