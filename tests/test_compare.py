@@ -194,7 +194,7 @@ MISTAKES = {
     "model": ({"model": "wrn"}, "model 'wrn': no such model"),
     "own model": ({"model": nn.Flatten()}, "(2, 64)"),
     "recipe": ({"recipe": "cifar"}, "no recipe 'cifar' to train with; there are cifar10_wrn40_2"),
-    "search recipe": ({"recipe": "reduced_svhn_wrn28_10"}, "to train with; there are"),
+    "search recipe": ({"recipe": "reduced_svhn_wrn28_10"}, "to train with; did you mean svhn_"),
     "setting": ({"epoch": 3}, "unknown setting 'epoch'; there are base, batch_size"),
     "value": ({"lr": -1.0}, "`lr` should be positive, got -1.0"),
     "device": ({"device": "tpu"}, "device 'tpu' is not known"),

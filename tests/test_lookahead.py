@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 import torch
 from rich.console import Console
+from safetensors.torch import save_file
 from torch import nn
 
 import dada
-from dada import Policy
+from dada import Policy, models, recipes
 from dada.api.preparation import SharedOptions, prepare
 from dada.api.searching import search_job as begun
 from dada.api.training import train_job
@@ -24,6 +25,7 @@ from dada.config import (
     BASES,
     LOOKAHEAD,
     LOOKAHEAD_FINE_TUNING,
+    Base,
     TrainConfig,
     search_config,
 )
@@ -725,11 +727,29 @@ def test_the_length_is_that_of_a_training_with_the_defaults():
     assert length is not None and length.images_seen == 10_000_000
 
 
-def test_a_recipe_for_training_says_what_the_policy_is_for():
-    job = asked_search(some_images(700, 32), "cpu", "cifar10_wrn40_2")
-    assert job.length == TrainingLength(epochs=200, images=700, asked=True)
+@pytest.mark.parametrize("name", ["cifar10_wrn40_2", "svhn_wrn28_10", "imagenet_resnet50"])
+def test_a_recipe_for_training_says_what_the_policy_is_for(name):
+    recipe, images = recipes.named(name), some_images(100, 32)
+    job = asked_search(images, "cpu", name, base=None)  # as the command line has it
+    assert job.length == TrainingLength(epochs=recipe.train.epochs, images=100, asked=True)
     assert job.config.preset == "dada" and not job.choose_base
-    assert job.config.base == BASES["cifar10"] and job.lookahead.seconds > 0
+    assert job.config.base == BASES[recipe.data] and job.lookahead.seconds > 0
+    job = asked_search(images, "cpu", name, base="none", for_epochs=7)
+    assert job.config.base == Base() and job.length.epochs == 7
+
+
+def test_a_search_for_the_training_of_a_recipe_has_its_own_settings(tmp_path):
+    """The usual ones of a pretrained network; the recipe's are those of its training."""
+    net, images = "torchvision:shufflenet_v2_x0_5", some_images(100, 32)
+    save_file(models.build(net, 10, 3, (32, 32), seed=0).state_dict(), tmp_path / "net.safetensors")
+    how = {"model": net, "weights": tmp_path / "net.safetensors", "device": "cpu"}
+    asked = (
+        prepare("search", images, SharedOptions(recipe=recipe, **how))
+        for recipe in (None, "cifar10_wrn40_2")
+    )
+    usual, told = (begun(each, None, "dada", None, False, None)[1] for each in asked)
+    assert told.config == replace(usual.config, base=BASES["cifar10"])
+    assert (told.training, told.lookahead) == (usual.training, usual.lookahead)
 
 
 def test_the_length_of_a_recipe_is_its_evaluation_on_all_images():

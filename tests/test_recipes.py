@@ -89,8 +89,9 @@ def test_every_model_is_one_we_have():
     ("name", "wants", "says"),
     [
         ("cifar10", None, r"no recipe 'cifar10'; there are reduced_cifar10_wrn40_2, .*imagenet_re"),
-        ("cifar10_wrn40_2", "search", r"no recipe 'cifar10_wrn40_2' to search with; there are red"),
-        ("reduced_svhn_wrn28_10", "train", r"to train with; there are cifar10_wrn40_2, "),
+        ("cifar10_wrn40_2", "search", r"to search with; did you mean .*red.*\? There are red"),
+        ("cifar10_wrn40", None, r"no recipe 'cifar10_wrn40'; did you mean cifar10_wrn40_2 or "),
+        ("reduced_svhn_wrn28_10", "train", r"to train with; did you mean svhn_.*There are cifar"),
     ],
 )
 def test_a_recipe_that_is_not(name, wants, says):

@@ -719,6 +719,21 @@ def test_the_command_repeats_what_else_was_asked():
     assert "image_size=[8, 12]" in call and "val_data='other'" in call
 
 
+def test_the_command_of_a_search_for_a_recipe_repeats_its_settings():
+    """And its policy is compared in that training."""
+    asked = {"command": "search", "data": "birds", "source": "birds", "model": "small"}
+    asked |= {"recipe": "cifar10_wrn40_2"}
+    config = search_config("dada", base=recipes.named("cifar10_wrn40_2").base, lookahead=0.0)
+    found = asked | {"search": asdict(replace(config, exclude=("Invert",)))}
+    words = search_command(found, "runs/x")
+    assert "--exclude Invert --lookahead 0.0" in words and "--recipe cifar10_wrn40_2" in words
+    assert "--base" not in words and words.startswith("dada search birds")
+    assert "--recipe cifar10_wrn40_2" in compare_commands(found, "runs/x")[0]
+    other = asked | {"recipe": "reduced_cifar10_wrn40_2"}  # compare takes none of these
+    other |= {"search": asdict(recipes.named("reduced_cifar10_wrn40_2").search)}
+    assert "--recipe" not in compare_commands(other, "runs/x")[0]
+
+
 def test_the_command_repeats_weights_and_base():
     fine_tuning = replace(
         PRESETS["dada"], **SEARCH_FINE_TUNING, batch_size=16, base=NAMED_BASES["photo"]

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dada.config import BASES, SearchConfig, TrainConfig, search_config
+from dada.config import BASES, Base, SearchConfig, TrainConfig, search_config
 from dada.names import did_you_mean
 from dada.safe_text import quoted
 
@@ -30,6 +30,13 @@ class Recipe:
     classes: int | None = None  # classes drawn at random; None: all
     search: SearchConfig | None = None
     train: TrainConfig | None = None
+
+    @property
+    def base(self) -> Base:
+        """What every image gets besides a policy."""
+        settings = self.search or self.train
+        assert settings is not None
+        return settings.base
 
 
 # What was searched, the network, training images (stratified), batch, learning rate, weight decay.
@@ -125,7 +132,7 @@ def named(name: str, *, wants: str | None = None) -> Recipe:
     }
     if name not in kept:
         kind = "" if wants is None else f" to {wants} with"
-        raise ValueError(
-            f"no recipe {quoted(name)}{kind}; there are {', '.join(kept)}{did_you_mean(name, kept)}"
-        )
+        near = did_you_mean(name, kept)  # first: a long line is cut
+        known = f"{near} There are" if near else "; there are"
+        raise ValueError(f"no recipe {quoted(name)}{kind}{known} {', '.join(kept)}")
     return kept[name]

@@ -139,6 +139,14 @@ class Preparation:
         """To start from, once they have been read."""
         return self.start if isinstance(self.start, Weights) else None
 
+    @property
+    def by_recipe(self) -> bool:
+        """Whether the settings are a recipe's. A search that a recipe for training tells what its
+        policy is for has its own."""
+        if self.recipe is None:
+            return False
+        return self.command != "search" or self.recipe.search is not None
+
     def check_freeze(self) -> None:
         """Once the network is known: only what was trained before is worth keeping."""
         freeze = self.options.freeze
@@ -220,7 +228,7 @@ class Preparation:
         Those that the user gave stay. Few images make small batches, for fine-tuning has few steps.
         `images` are as many as in `split`, unless it is said.
         """
-        if self.recipe is not None:
+        if self.by_recipe:
             return config
         images = len(split.train) if images is None else images
         of_task = tasks.named(split.task).settings_for(self.model_name(split))

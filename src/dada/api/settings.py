@@ -65,12 +65,10 @@ def search_settings(
 ) -> SearchConfig:
     seconds = lookahead.seconds if isinstance(lookahead, LookaheadConfig) else lookahead
     settings = {**asked.settings, "lookahead": seconds}
-    recipe = asked.recipe
-    if recipe is not None and recipe.train is not None:
-        settings = {"base": recipe.train.base, **settings}
-    config = search_config(preset, **settings)
-    if recipe is not None and recipe.search is not None:
-        config = changed(recipe.search, settings)
+    start, recipe = search_config(preset), asked.recipe
+    if recipe is not None:
+        start = recipe.search or replace(start, base=recipe.base)
+    config = changed(start, settings)
     SearchSpace.of(config)  # an operation that is not there is a mistake, too
     return replace(config, exclude=SearchSpace.named(config.space).spelled(config.exclude))
 
@@ -124,8 +122,7 @@ def verify_settings(
     else:
         settings = usual_verification(asked)
         # The paper's search is the paper's, without what came after it.
-        of_paper = asked.recipe is not None and asked.recipe.search is not None
-        default = config.preset == "dada" and not of_paper
+        default = config.preset == "dada" and not asked.by_recipe
         if seconds is not None:
             settings = replace(settings, seconds=float(real_number("verify_budget", seconds)))
         if not verify or (seconds is None and not default):
@@ -162,16 +159,17 @@ def metric_for(split: Split, metric: str | None) -> str:
 def training_length(asked: Preparation, config: SearchConfig, split: Split) -> TrainingLength:
     """Of the training that the policy is for: as the user said, or a recipe for training; else what
     `dada train` would do on all of these images, or the paper after one of its searches."""
-    images = config.for_images or len(split.train)
-    if asked.recipe is not None:
-        evaluation = f"{asked.recipe.data}_{asked.recipe.model}"
-        usual = recipes.named(evaluation, wants="train").train
-        assert usual is not None
-    else:
-        usual = replace(asked, command="train", settings={}).usual(TrainConfig(), split, images)
-    epochs = config.for_epochs or usual.epochs_for(max(1, images // usual.batch_size))
+    images, recipe = config.for_images or len(split.train), asked.recipe
     said = config.for_epochs is not None or config.for_images is not None
-    said = said or (asked.recipe is not None and asked.recipe.train is not None)
+    if recipe is None:
+        usual = replace(asked, command="train", settings={}).usual(TrainConfig(), split, images)
+    elif recipe.train is not None:
+        usual, said = recipe.train, True
+    else:
+        evaluation = recipes.named(f"{recipe.data}_{recipe.model}", wants="train").train
+        assert evaluation is not None
+        usual = evaluation
+    epochs = config.for_epochs or usual.epochs_for(max(1, images // usual.batch_size))
     return TrainingLength(epochs=epochs, images=images, asked=said)
 
 

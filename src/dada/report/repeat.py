@@ -65,12 +65,12 @@ def changed_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     settings = {k: v for k, v in mapping(config.get("search")).items() if k in known}
     preset = PRESETS.get(str(settings.get("preset", "dada")))
     base = BASES.get(str(config.get("data")).partition(":")[0], Base())
-    if config.get("recipe") in RECIPES:
-        preset = RECIPES[str(config["recipe"])].search
-        base = base if preset is None else preset.base
+    recipe = RECIPES.get(str(config.get("recipe")))
+    if recipe is not None:
+        preset, base = recipe.search or preset, recipe.base
     if preset is None:
         return {}
-    if config.get("weights") and config.get("recipe") is None:
+    if config.get("weights") and (recipe is None or recipe.search is None):
         preset = replace(preset, **SEARCH_FINE_TUNING)
     changed: dict[str, Any] = {}
     for name, value in settings.items():
@@ -144,7 +144,9 @@ def compare_commands(config: Mapping[str, Any], run: Path | str) -> list[str]:
     if any(re.fullmatch(pattern, model) for pattern in BUILDERS):
         words += ["--model", shell_word(model)]
     asked = asked_of(config)
-    shared = ("image_size", "pretrained", "weights", "freeze")
+    shared = ["image_size", "pretrained", "weights", "freeze"]
+    if (recipe := RECIPES.get(str(config.get("recipe")))) is not None and recipe.train is not None:
+        shared.append("recipe")  # the training that the policy is for
     words += _option_words({name: asked[name] for name in shared if name in asked})
     words += _base_words(_chosen_base(config) or changed_settings(config).get("base"))
     return [
