@@ -589,6 +589,30 @@ def test_where_nothing_is_seen_one_looks_again_and_without_a_signal_there_is_no_
     assert again.subpolicies == policy.subpolicies
 
 
+def test_a_search_that_is_killed_while_it_looks_again_ends_as_one_that_was_not(
+    split, tmp_path, monkeypatch
+):
+    how = {"lookahead": replace(QUICK_LOOKAHEAD, look_again=True), "base": "none"}
+    fewest: list[int] = []
+
+    def signal_of(losses: ArmLosses, judged_on: Any, of: int) -> Signal:
+        fewest.append(losses.runs)
+        return NOISE if losses.runs == min(fewest) else SEEN
+
+    def stop(done: int, total: int) -> None:
+        if done == min(fewest, default=total) + 1:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(lookahead, "signal_of", signal_of)
+    searched(split, tmp_path / "whole", **how)
+    with pytest.raises(KeyboardInterrupt):
+        searched(split, tmp_path / "run", on_lookahead=stop, **how)
+    assert not (tmp_path / "run" / POLICIES).exists()
+    searched(split, tmp_path / "run", resume=True, **how)
+    policies = [(tmp_path / name / "policy.json").read_bytes() for name in ("whole", "run")]
+    assert policies[0] == policies[1]
+
+
 @pytest.mark.usefixtures("signal_seen")
 @pytest.mark.parametrize("together", [2, 1])
 def test_without_time_for_a_second_round_the_shape_is_the_usual(split, tmp_path, together):
