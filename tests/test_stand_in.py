@@ -9,11 +9,14 @@ import torch
 
 import dada
 from dada import models
-from dada.config import BASES, LOOKAHEAD, Base, search_config
+from dada.api.preparation import SharedOptions, prepare
+from dada.api.searching import search_job as begun
+from dada.config import BASES, LOOKAHEAD, Base, SearchConfig, search_config
 from dada.data import Split, load, split_off_validation
 from dada.data.parts import TensorPart
 from dada.policy_search.lookahead import with_fewer_steps
 from dada.policy_search.lookahead.stand_in import StandIn
+from dada.report.repeat import search_command
 from quick import QUICK_LOOKAHEAD, search_job
 
 CPU = torch.device("cpu")
@@ -119,3 +122,13 @@ def test_there_are_fewer_steps_where_it_decides(side, asked, least_steps):
     job = search_job(split, network, search_config("dada", **asked), device=CPU)
     job = replace(job, lookahead=LOOKAHEAD["cpu"])
     assert with_fewer_steps(job).config.least_steps == least_steps
+
+
+def test_the_command_that_repeats_a_search_does_not_make_its_steps_fewer_twice():
+    images_NCHW = torch.randint(256, (240, 3, 160, 160), dtype=torch.uint8)
+    options = SharedOptions(model="small", device="cpu")
+    asked = prepare("search", (images_NCHW, torch.arange(240) % 3), options)
+    _, job, facts = begun(asked, None, "dada", None, False, None)
+    assert job.config.least_steps < SearchConfig().least_steps
+    command = search_command(facts, "run")
+    assert command is not None and command.startswith("dada search ")

@@ -95,7 +95,8 @@ def search_job(
         "val_source": None if val_data is None else as_typed(val_data),
         "recipe": None if asked.recipe is None else asked.recipe.name,
         "verify_budget": verification.seconds or None,
-        "search": asdict(job.config),
+        # As asked: of the same steps a search that repeats this one makes fewer again.
+        "search": asdict(replace(job.config, least_steps=config.least_steps)),
         **{name: asdict(each) for name, each in given.items() if is_dataclass(each)},
     }
     return asked, job, facts
