@@ -13,7 +13,7 @@ from torch import nn
 
 import dada
 from dada import Policy, models
-from dada.config import NAMED_BASES, Base, SearchConfig
+from dada.config import NAMED_BASES, Base, SearchConfig, search_config
 from dada.data import Split, TensorPart
 from dada.policy_search.lookahead import LookaheadPlan, plan_for, with_fewer_steps
 from dada.policy_search.lookahead.features import FeatureRuns, Features, Noise, fit_head
@@ -175,6 +175,10 @@ def test_there_are_no_steps_before_features_are_read(split):
     job = search_job(split, network, SearchConfig(), device=CPU)
     job = replace(job, pretrained=True, lookahead=LOOKAHEAD)
     assert job.measures and not with_fewer_steps(job).measures
+    longer = replace(job, config=SearchConfig(lookahead=LOOKAHEAD.seconds))
+    assert not with_fewer_steps(longer).measures
+    paper = replace(job, config=search_config("paper", lookahead=LOOKAHEAD.seconds))
+    assert with_fewer_steps(paper).measures
     asked = replace(job, config=SearchConfig(epochs=1))  # by who wants steps
     assert with_fewer_steps(asked).measures
     assert measure(with_fewer_steps(job)).history == []

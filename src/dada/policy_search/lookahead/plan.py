@@ -203,18 +203,20 @@ def single_operations(space: SearchSpace) -> dict[str, Policy]:
 def with_fewer_steps(job: SearchJob) -> SearchJob:
     """Fewer steps in the first phase where the second has more to say.
 
-    None with a pretrained network: what there is time for is a few dozen, which know nothing and
-    took half of a search (docs/photographs.md). Half of them where a
+    None with a pretrained network, however long it looks ahead: what there is time for is a few
+    dozen, which know nothing and took half of a search (docs/photographs.md). Half of them where a
     stand-in will look ahead: a step with images or a network of that size takes long. Else as the
-    settings of looking ahead say. Not where a user asked for a number of epochs or for some seconds
-    of it.
+    settings of looking ahead say, unless a user asked for some seconds of it. Not where a user
+    asked for a number of epochs.
     """
     config, settings = job.config, job.lookahead
-    if config.lookahead is not None or config.epochs is not None or not settings.seconds:
+    if config.epochs is not None or config.preset == "paper" or not settings.seconds:
         return job
     features = FeatureRuns.of(job)
     _, _, count = _first_round(job, features)
     if features is not None and count:
         return replace(job, by_steps=False)
+    if config.lookahead is not None:
+        return job
     steps = int(config.least_steps * (settings.steps_before if count else 0.5))
     return replace(job, config=replace(config, least_steps=steps))
