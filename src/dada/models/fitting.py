@@ -185,8 +185,9 @@ def _named_rest(
 
 
 def _share(keys: list[str], of_all: Mapping[str, Tensor]) -> float:
+    """All, where there is nothing: a network may be no more than its head."""
     whole = sum(each.numel() for each in of_all.values())
-    return sum(of_all[key].numel() for key in keys) / max(whole, 1)
+    return sum(of_all[key].numel() for key in keys) / whole if whole else 1.0
 
 
 def _listed(names: list[str]) -> str:

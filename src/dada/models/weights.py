@@ -5,6 +5,7 @@ Nothing is downloaded unless a user asks for it, and nothing in a file is run.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import pickle
@@ -40,6 +41,7 @@ Tell = Callable[[str], None]
 ALIASES = {"resnet50": "torchvision:resnet50"}
 ABOUT, OWN_WEIGHTS = "model.json", "model.safetensors"  # what `dada train` leaves behind
 SECONDS_TO_ANSWER = 10
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 FREEZE = ("none", "norm", "backbone")
 TORCH_PICKLE = pickle.dumps(torch.serialization.MAGIC_NUMBER, protocol=2)  # torch before 1.6
 INSIDE = ("state_dict", "model_ema", "model")  # under which trainers keep the weights in a file
@@ -188,9 +190,11 @@ def _content(file: Path) -> Any:
         check_held(content)
         return content
     except pickle.UnpicklingError:
-        raise ValueError(
-            f"it holds more than numbers, whose code is not run, or is cut off; {AS_SAFETENSORS}"
-        ) from None
+        # A zip file that is whole is not cut off.
+        state = (
+            "it holds more than numbers" if zipped else "it is cut off or holds more than numbers"
+        )
+        raise ValueError(f"{state}, and a file's code is not run; {AS_SAFETENSORS}") from None
     except (ValueError, zipfile.BadZipFile) as error:  # what we or zipfile see is wrong
         reason = printable(first_line(error))
         raise ValueError(f"it cannot be read ({reason}); {AGAIN}, or {AS_SAFETENSORS}") from None
@@ -257,15 +261,23 @@ class Published:
                 self.address, str(self._place), named[1] if named else None, progress=False
             )
         except Exception as error:  # the errors of the hub's client have no class in common
-            answer = getattr(error, "response", error)
-            code = getattr(answer, "status_code", None) or getattr(answer, "code", None)
-            if code is not None:
-                problem = f"{self.address} answered {code}"
-            else:
-                reason = printable(getattr(error, "reason", None) or first_line(error))
-                problem = f"no connection to {self.address} ({reason})"
+            problem = _problem_of(error, self.address)
             raise ValueError(f"weights of {self.name}: {problem}; {advice}") from None
         return self._place
+
+
+def _problem_of(error: Exception, address: str) -> str:
+    """Why a download failed."""
+    answer = getattr(error, "response", error)
+    code = getattr(answer, "status_code", None) or getattr(answer, "code", None)
+    if code is not None:
+        return f"{address} answered {code}"
+    reason = printable(getattr(error, "reason", None) or first_line(error))
+    if isinstance(error, OSError) and (error.filename or error.errno in NO_ROOM):
+        return f"what {address} gives cannot be kept ({reason})"
+    if isinstance(error, RuntimeError):  # torch's, of a checksum
+        return f"what {address} gave is cut off or damaged ({reason})"
+    return f"no connection to {address} ({reason})"
 
 
 def published(name: str) -> Published:
