@@ -6,7 +6,7 @@ import itertools
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from measure import markdown, result_of
+from measure import RESULTS, markdown, result_of
 
 from dada.policy_search.lookahead.arms import ACCURACY
 from dada.policy_search.lookahead.scoring import ArmLosses
@@ -29,6 +29,8 @@ def look_again_table() -> str:
 
 def durations_table() -> str:
     """What searches said that they would take, and what they took."""
+    if not (RESULTS / "durations-cpu.json").exists():
+        return "Not measured yet.\n"
     rows = []
     for row in result_of("durations-cpu"):
         phases = [phase for phase in row["measured"] if phase != "reading"]
@@ -51,4 +53,5 @@ def _word(runs: Sequence[Mapping[str, float]]) -> str:
 
 def _counted(words: Iterable[str]) -> str:
     seen = Counter(words)
-    return ", ".join(f"{seen[word]} {word}" for word in ("clear", "weak", "none") if seen[word])
+    each = (f"{seen[word]} {word}" for word in ("clear", "weak", "none") if seen[word])
+    return ", ".join(each) or "there are none"
