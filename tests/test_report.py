@@ -367,7 +367,8 @@ def test_what_was_found_is_said_in_words(tmp_path):
     words = page_of(run).words
     assert "Favoured: Rotate (42%), Cutout (30%), Color (28%)." in words
     assert "Avoided: " in words and "Invert" not in words.split("Avoided: ")[1].split(".")[0]
-    assert "Signal: clear" in words and "31% is not as in uniform" in words
+    assert "Signal: clear" in words
+    assert "In the policy that was found 31% of what is done to images is not as in" in words
     level = page_of(make_run(tmp_path / "flat", policy=Policy.load("init"))).words
     assert "No operation is done far more often" in level
 

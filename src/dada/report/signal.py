@@ -30,11 +30,14 @@ def signal_sentence(policy: Policy) -> str | None:
     if word == "none":
         why = reasons if facts.get("learned", True) else "its networks did no better than guessing"
         return f"Signal: none ({why}). What is returned is a usual policy, not a finding."
-    apart = number(facts.get("distance"))
-    differs = (
-        "" if apart is None else f" Of what is done to images {apart:.0%} is not as in uniform."
+    said = f"Signal: {word} ({reasons})."
+    if (apart := number(facts.get("distance"))) is None:
+        return said
+    # Verification may have returned another.
+    return (
+        f"{said} In the policy that was found {apart:.0%} of what is done to images is not as in "
+        "uniform."
     )
-    return f"Signal: {word} ({reasons}).{differs}"
 
 
 def _share(chance: float) -> str:
