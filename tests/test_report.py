@@ -35,6 +35,7 @@ from dada.report.markup import Html, fill, join
 from dada.report.plots import line_chart, points, short, ticks
 from dada.report.repeat import compare_commands, loader_code, loop_code, search_command
 from dada.report.run_directory import read_run_directory
+from dada.report.signal import signal_sentence
 from dada.runlog import RunLog, to_toml
 from dada.safe_json import number
 from dada.terminal.commands import app, main
@@ -381,6 +382,14 @@ def test_what_nobody_asked_how_sure_it_is_is_not_called_favoured(tmp_path, how):
     console = Console(file=io.StringIO(), width=200)
     print_result(found, console)
     assert "Signal: not asked for" in console.file.getvalue()
+
+
+def test_of_searches_that_looked_ahead_and_did_not_say_how_sure_they_are_nothing_is_said():
+    found = Policy.load("found-cifar10-dada")
+    assert found.provenance["lookahead"] and "signal" not in found.provenance
+    assert signal_sentence(found) is None
+    alone = replace(found, provenance={**found.provenance, "lookahead": None})
+    assert "not asked for" in str(signal_sentence(alone))
 
 
 def test_favoured_means_more_often_than_others(tmp_path):

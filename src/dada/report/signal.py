@@ -21,8 +21,9 @@ def signal_word(policy: Policy) -> str | None:
 def signal_sentence(policy: Policy) -> str | None:
     """The word, and what it rests on."""
     word, facts = signal_word(policy), mapping(policy.provenance.get("signal"))
-    if word is None:
-        return NOT_ASKED if "preset" in policy.provenance else None
+    if word is None:  # searches of older versions looked ahead and did not say
+        alone = "preset" in policy.provenance and not policy.provenance.get("lookahead")
+        return NOT_ASKED if alone else None
     agreement, chance = number(facts.get("agreement")), number(facts.get("chance"))
     agree = "" if agreement is None else f"halves of its runs agree by {agreement:.2f} (of 1)"
     luck = "" if chance is None else f"the chance of such differences by luck is {_share(chance)}"
