@@ -95,7 +95,10 @@ class RunOptions(OutputOptions):
         str | None, _option("Of such a network: norm (default), backbone or none does not learn.")
     ] = None
     recipe: Annotated[
-        str | None, _option("The paper's settings by name, e.g. cifar10_wrn40_2 (search: for it).")
+        str | None,
+        _option(
+            "The paper's settings by name, e.g. cifar10_wrn40_2; search finds a policy for them."
+        ),
     ] = None
     image_size: Annotated[
         Any,
