@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -15,7 +14,7 @@ import dada
 from dada import Policy, models
 from dada.config import NAMED_BASES, Base, SearchConfig, search_config
 from dada.data import Split, TensorPart
-from dada.policy_search.lookahead import LookaheadPlan, plan_for, with_fewer_steps
+from dada.policy_search.lookahead import with_fewer_steps
 from dada.policy_search.lookahead.features import FeatureRuns, Features, Noise, fit_head
 from dada.policy_search.lookahead.runs import BranchedRuns
 from dada.policy_search.measuring import measure
@@ -182,49 +181,3 @@ def test_there_are_no_steps_before_features_are_read(split):
     asked = replace(job, config=SearchConfig(epochs=1))  # by who wants steps
     assert with_fewer_steps(asked).measures
     assert measure(with_fewer_steps(job)).history == []
-
-
-@pytest.mark.parametrize(
-    ("rounds", "read"), [(2, (True, True)), (1, (True, False)), (0, (False, False))]
-)
-def test_rounds_that_do_not_read_features_are_trainings(split, rounds, read):
-    plan = planned(split, features_rounds=rounds, seconds=1e4)
-    assert tuple(isinstance(runs, FeatureRuns) for runs in (plan.runs, plan.whole)) == read
-    assert plan.facts.get("features", False) is read[0]
-    assert plan.first and plan.second
-
-
-def test_where_trainings_would_take_too_long_features_are_read(split):
-    """Half a run of trainings fits, but runs of features do."""
-    wanted = {"features_rounds": 0, "training": replace(LOOKAHEAD.training, steps=4000)}
-    enough = planned(split, seconds=1e4, **wanted)
-    arms = len(enough.operations)
-    wanted["seconds"] = 0.5 * enough.own.run_seconds(arms) / LOOKAHEAD.first_round
-    plan = planned(split, **wanted)
-    assert isinstance(plan.runs, FeatureRuns) and plan.facts["features"] is True and plan.first
-    network = models.build(NET, 2, 3, (SIDE, SIDE), seed=0)
-    job = search_job(split, network, SearchConfig(), device=CPU)
-    job = replace(job, pretrained=True, lookahead=replace(LOOKAHEAD, **wanted))
-    assert not with_fewer_steps(job).measures
-
-
-def planned(split: Split, **changes: Any) -> LookaheadPlan:
-    network = models.build(NET, 2, 3, (SIDE, SIDE), seed=0)
-    job = search_job(split, network, SearchConfig(), device=CPU)
-    plan = plan_for(replace(job, pretrained=True, lookahead=replace(LOOKAHEAD, **changes)))
-    assert plan is not None
-    return plan
-
-
-def test_a_pretrained_search_by_trainings(tmp_path: Path):
-    network = models.build(NET, 2, 3, (SIDE, SIDE), seed=3)
-    save_file(network.state_dict(), tmp_path / "net.safetensors")
-    parts = pictures(48, dark=False, seed=0), pictures(64, dark=True, seed=1)
-    train, val = ((part.images_NCHW, part.labels_N) for part in parts)
-    short = replace(LOOKAHEAD.training, steps=2, least_epochs=2)
-    ahead = replace(LOOKAHEAD, features_rounds=0, training=short, reading="calibrated_loss")
-    how = {"model": NET, "weights": tmp_path / "net.safetensors", "device": "cpu"}
-    policy = dada.search(train, val, lookahead=ahead, base="none", verify=False, **how).policy
-    facts = policy.provenance["lookahead"]
-    assert "features" not in facts and "stand_in" not in facts and facts["runs"] == 2
-    assert policy.provenance["signal"]["word"] in ("clear", "weak", "none")

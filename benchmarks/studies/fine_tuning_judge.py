@@ -34,7 +34,7 @@ from rivals import FREE, rival_of
 
 import dada
 from dada import Policy
-from dada.config import FINE_TUNING, LOOKAHEAD_FINE_TUNING, NAMED_BASES, TrainConfig
+from dada.config import FINE_TUNING, NAMED_BASES, TrainConfig
 from dada.data import load, split_off_validation
 from dada.engine import resolve_device
 from dada.models.weights import from_file
@@ -58,9 +58,6 @@ def search(study: Study, args: argparse.Namespace, seed: int) -> Policy:
             base="photo",
             seed=seed,
             verify=False,
-            lookahead=replace(
-                LOOKAHEAD_FINE_TUNING[study.device.type], features_rounds=args.features_rounds
-            ),
             on_note=lambda line: None,
             on_lookahead=lambda done, total: ended.append(time.perf_counter() - begun),
         )
@@ -112,7 +109,6 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=20)
     parser.add_argument("--searches", type=int, default=4)
     parser.add_argument("--trainings", type=int, default=3)
-    parser.add_argument("--features-rounds", type=int, choices=(0, 1, 2), default=0)
     parser.add_argument("--at-once", type=int, default=3)
     parser.add_argument("--only", nargs="*", help="seeds of searches, and `free`; else all")
     parser.add_argument("--join", type=Path, nargs="*", default=[], help="files of other processes")

@@ -58,10 +58,8 @@ class LookaheadConfig:
     # largest, and what helps such a network says nothing of the others.
     even_classes: bool = False
     few_shapes: bool = False  # fewer of them, as few runs cannot tell many apart
-    # Of a pretrained network so many rounds, from the first on, read features in place of trainings
-    # (policy_search/lookahead/features.py): views of every image, the side that images are shrunk
-    # to, and how many validation images are read; None: as they are.
-    features_rounds: int = 2
+    # Where features of a pretrained network are read: views of every image, the side that images
+    # are shrunk to, and how many validation images are read; None: as they are.
     views: int = 2
     features_side: int | None = None
     features_validation: int | None = None
@@ -118,8 +116,9 @@ LOOKAHEAD_OF_PLACES = {
 # As long as a fine-tuning is (FINE_TUNING), or a little less.
 SHORT_FINE_TUNING = ShortTraining(steps=200, least_epochs=10, largest_batch=64, steps_per_epoch=8)
 
-# For pretrained networks. Augmentation mostly makes a network less confident in fine-tuning: of
-# whole policies the plain loss knew nothing, the calibrated one did (docs/photographs.md).
+# For pretrained networks, whose features are read (policy_search/lookahead/features.py).
+# Augmentation mostly makes a network less confident in fine-tuning: of whole policies the plain
+# loss knew nothing, the calibrated one did (docs/photographs.md).
 LOOKAHEAD_FINE_TUNING = {
     # A forward pass of a photograph is milliseconds of a CPU: fewer and smaller images, or there
     # would be no time for it at all (benchmarks/studies/agreement.py).
@@ -136,10 +135,9 @@ LOOKAHEAD_FINE_TUNING = {
     ),
     "cuda": replace(
         LOOKAHEAD["cuda"],
-        seconds=40.0,
-        training=replace(SHORT_FINE_TUNING, steps=100),
+        seconds=24.0,
+        training=SHORT_FINE_TUNING,
         reading="calibrated_loss",
-        features_rounds=0,
         most_policy_runs=8,
         look_again=False,
     ),
@@ -175,5 +173,5 @@ VERIFY = {
 # Photographs take longer, and looking ahead takes less time with a pretrained network.
 VERIFY_FINE_TUNING = {
     "cpu": VerifyConfig(seconds=0.0, training=SHORT_FINE_TUNING),
-    "cuda": VerifyConfig(seconds=70.0, training=SHORT_FINE_TUNING),
+    "cuda": VerifyConfig(seconds=90.0, training=SHORT_FINE_TUNING),
 }

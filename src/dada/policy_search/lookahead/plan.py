@@ -70,9 +70,15 @@ class LookaheadPlan:
 def plan_for(job: SearchJob) -> LookaheadPlan | None:
     """None where there is no time to look ahead at all."""
     settings, operations = job.lookahead, single_operations(job.space)
-    features = FeatureRuns.of(job)
-    own, runs, first = _first_round(job, features)
-    facts: dict[str, Any] = {"features": True} if runs is features else {}
+    features, first_seconds = FeatureRuns.of(job), settings.first_round * settings.seconds
+    runs: Runs
+    facts: dict[str, Any] = {}
+    if features is None:
+        own, first = _affordable_runs(job, len(operations), first_seconds)
+        runs = own
+    else:
+        own, runs, facts = BranchedRuns.of(job), features, {"features": True}
+        first = features.affordable(len(operations), first_seconds)
     left = (1 - settings.first_round) * settings.seconds
     if not first:
         # A stand-in knows which operations help. How much of them is enough is another matter for
@@ -94,10 +100,8 @@ def plan_for(job: SearchJob) -> LookaheadPlan | None:
         base = BaseQuestion.of(runs, share, small="stand_in" in facts, all_bases=bases)
     shapes, usual, free = _candidates(job)
     arms = len(shapes) + len(free)
-    whole: Runs = own
-    if features is not None and (settings.features_rounds > 1 or not own.affordable(arms, left)):
-        whole = features
-    times = 1 if whole is features else _times_as_long(job, own, arms, LONGER_ROUND * left)
+    whole: Runs = features or own
+    times = 1 if features else _times_as_long(job, own, arms, LONGER_ROUND * left)
     if times > 1:
         whole, left = own.lengthened(times), LONGER_ROUND * left
     second = min(whole.affordable(arms, left), settings.most_policy_runs)
@@ -119,22 +123,6 @@ def plan_for(job: SearchJob) -> LookaheadPlan | None:
         second=second,
         facts=facts,
     )
-
-
-def _first_round(job: SearchJob, features: FeatureRuns | None) -> tuple[BranchedRuns, Runs, int]:
-    """The trainings of a search, what its first round is made of, and how many there is time for.
-
-    Features are read where that is wanted, or where trainings of a pretrained network would take
-    too long.
-    """
-    settings, arms = job.lookahead, len(job.space.ops)
-    seconds = settings.first_round * settings.seconds
-    if features is not None and settings.features_rounds > 0:
-        return BranchedRuns.of(job), features, features.affordable(arms, seconds)
-    own, count = _affordable_runs(job, arms, seconds)
-    if features is None or count:
-        return own, own, count
-    return own, features, features.affordable(arms, seconds)
 
 
 def _affordable_runs(
@@ -203,20 +191,21 @@ def single_operations(space: SearchSpace) -> dict[str, Policy]:
 def with_fewer_steps(job: SearchJob) -> SearchJob:
     """Fewer steps in the first phase where the second has more to say.
 
-    None with a pretrained network, however long it looks ahead: what there is time for is a few
-    dozen, which know nothing and took half of a search (docs/photographs.md). Half of them where a
-    stand-in will look ahead: a step with images or a network of that size takes long. Else as the
-    settings of looking ahead say, unless a user asked for some seconds of it. Not where a user
-    asked for a number of epochs.
+    None where features of a pretrained network are read, however long: what there is time for is a
+    few dozen, which know nothing and took half of a search (docs/photographs.md). Half of them
+    where a stand-in will look ahead: a step with images or a network of that size takes long. Else
+    as the settings of looking ahead say, unless a user asked for some seconds of it. Not where a
+    user asked for a number of epochs.
     """
     config, settings = job.config, job.lookahead
     if config.epochs is not None or config.preset == "paper" or not settings.seconds:
         return job
+    arms, share = len(job.space.ops), settings.first_round * settings.seconds
     features = FeatureRuns.of(job)
-    _, _, count = _first_round(job, features)
-    if features is not None and count:
+    if features is not None and features.affordable(arms, share):
         return replace(job, by_steps=False)
     if config.lookahead is not None:
         return job
-    steps = int(config.least_steps * (settings.steps_before if count else 0.5))
+    own = BranchedRuns.of(job).affordable(arms, share)
+    steps = int(config.least_steps * (settings.steps_before if own else 0.5))
     return replace(job, config=replace(config, least_steps=steps))
