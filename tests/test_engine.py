@@ -8,10 +8,14 @@ from __future__ import annotations
 import gc
 import importlib
 import os
+from contextlib import nullcontext
+from threading import Event, Thread
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from PIL import Image
 from torch import Tensor, distributed, nn
 
 import dada
@@ -248,6 +252,43 @@ def test_on_a_cpu_captured_is_the_function():
 
 def test_side_by_side_gives_both():
     assert side_by_side(lambda: 1, lambda: 2, CPU) == (1, 2)
+
+
+def test_nothing_is_sent_to_a_card_while_a_graph_is_recorded(monkeypatch):
+    """Another thread that reads ahead would end the recording with an error."""
+    from dada.engine import device, graphs
+
+    sent, stream, inside = Event(), SimpleNamespace(stream_id=0), []
+    monkeypatch.setattr(device, "_copied", lambda tensor, where: sent.set())
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda *_: stream)
+    monkeypatch.setattr(torch.cuda, "default_stream", lambda *_: None)
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", SimpleNamespace)
+    monkeypatch.setattr(torch.cuda, "graph", lambda graph, stream: nullcontext())
+
+    def step(tensor: Tensor) -> Tensor:
+        reader.start()
+        inside.append(sent.wait(0.2))
+        return tensor
+
+    cuda = torch.device("cuda")
+    reader = Thread(target=device.to_device, args=(torch.zeros(1), cuda))
+    graphs.Captured(step)._record([torch.zeros(1)])
+    assert inside == [False] and sent.wait(10), "it waits, and comes after"
+
+
+@pytest.mark.gpu
+def test_a_training_reads_from_files_while_its_step_is_recorded(tmp_path):
+    """Small batches of files of a size that takes long to decode: there is always one to send."""
+    for i in range(240):
+        noise = torch.Generator().manual_seed(i)
+        pixels = torch.randint(256, (300, 300, 3), generator=noise, dtype=torch.uint8)
+        file = tmp_path / str(i % 2) / f"{i}.png"
+        file.parent.mkdir(exist_ok=True)
+        Image.fromarray(pixels.numpy()).save(file)
+    split = load(tmp_path, image_size=64, in_memory=False)
+    how = {"base": "none", "epochs": 2, "batch_size": 8, "device": "cuda"}
+    trained = dada.train(split, "uniform", "torchvision:resnet18", **how)
+    assert len(trained.history) == 2
 
 
 @pytest.mark.gpu

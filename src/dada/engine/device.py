@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from threading import RLock
 from typing import Any
 
 import torch
@@ -13,6 +14,8 @@ from torch import Tensor
 
 ALLOCATION_REFUSED = re.compile("(can't|could not) allocate")
 SMALL_BATCH_ELEMENTS = 100_000  # 128 images of 16x16 in colour
+
+recording = RLock()  # held while this process records a graph
 
 
 def resolve_device(name: str = "auto") -> torch.device:
@@ -75,9 +78,18 @@ def channels_last(tensor_or_module: Any, device: torch.device) -> Any:
 
 
 def to_device(tensor: Tensor, device: torch.device) -> Tensor:
-    """A finished copy; made on a stream of its own, so the GPU works meanwhile."""
+    """A finished copy; made on a stream of its own, so the GPU works meanwhile.
+
+    Threads that read ahead wait while a graph is recorded (engine/graphs.py): what they ask of the
+    card, as memory to copy from, would end the recording with an error.
+    """
     if device.type != "cuda":
         return tensor.to(device)
+    with recording:
+        return _copied(tensor, device)
+
+
+def _copied(tensor: Tensor, device: torch.device) -> Tensor:
     stream = torch.cuda.Stream(device)
     with torch.cuda.stream(stream):
         arrived = tensor.pin_memory().to(device, non_blocking=True)

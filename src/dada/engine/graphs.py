@@ -8,6 +8,8 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from dada.engine.device import recording
+
 T = TypeVar("T")
 
 CALLS_BEFORE_GRAPH = 2  # the first compiles, and one shape more may be the last batch of an epoch
@@ -59,7 +61,7 @@ class Captured:
             graph.register_generator_state(generator)
         current = torch.cuda.current_stream(tensors[0].device)
         own = None if current == torch.cuda.default_stream(tensors[0].device) else current
-        with torch.cuda.graph(graph, stream=own):
+        with recording, torch.cuda.graph(graph, stream=own):
             made = self.call(*places)
         return graph, places, made
 
