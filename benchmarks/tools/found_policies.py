@@ -34,7 +34,7 @@ def found_policies(results: dict[str, Any]) -> dict[str, Any]:
                 | {
                     "name": name,
                     "recipe": held["recipe"],
-                    "seconds": held["seconds"],
+                    **{each: held[each] for each in ("seconds", "programs") if each in held},
                     "trainings": _trainings(results, held),
                 }
             }

@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Callable
 
 from measure import RESULTS, markdown, result_of, stratified_welch, units_of
+from search_tables import counted, word_of
 
 TRAININGS = {
     "repeated 0.5": "short fine-tunings, their second half repeated",
@@ -156,6 +157,24 @@ def fidelity_table() -> str:
     return markdown(("data", *truth, *searches), rows)
 
 
+def readers_table() -> str:
+    """Heads beside short fine-tunings: what each knows of operations, and how sure it says so."""
+    readers = {"fidelity-fine-tuning": "heads on features", "fidelity-short": "short fine-tunings"}
+    rows = []
+    for file, reader in readers.items():
+        for name, title in FIDELITY.items():
+            found = result_of(f"{file}-{name}")
+            row = next(each for each in found["table"] if each["truth"] == "truth")
+            searches = found["searches"].values()
+            said = counted(word_of(each["loss_of_runs"], looks=1) for each in searches)
+            numbers = (f"{row[key]:z.2f}" for key in ("with truth", "averaged", "between searches"))
+            rows.append((reader, title, *numbers, said))
+        both = (result_of(f"{file}-{name}")["table"][0]["averaged"] for name in FIDELITY)
+        rows.append((f"**{reader}, mean**", "", "", f"**{statistics.mean(both):.2f}**", "", ""))
+    columns = ("a search with truth", "the four averaged", "between searches", "searches say")
+    return markdown(("what is read", "data", *columns), rows)
+
+
 def fidelity_operations_table() -> str:
     """The truth of every operation, and which place the searches together give it."""
     columns = []
@@ -210,6 +229,7 @@ PHOTOGRAPHS: dict[str, Callable[[], str]] = {
     "agreement table": agreement_table,
     "whole default table": default_table,
     "fidelity table": fidelity_table,
+    "readers table": readers_table,
     "fidelity operations table": fidelity_operations_table,
     "decode table": decode_table,
     "card table": card_table,

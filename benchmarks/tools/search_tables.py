@@ -22,9 +22,18 @@ def look_again_table() -> str:
         lost = [runs for runs in seen if _word(runs) == "none"]
         pairs, of_lost = (itertools.combinations(each, 2) for each in (seen, lost))
         kinds = (seen, *(([*one, *other] for one, other in each) for each in (pairs, of_lost)))
-        rows.append((title, *(_counted(map(_word, runs)) for runs in kinds)))
+        rows.append((title, *(counted(map(_word, runs)) for runs in kinds)))
     two, four = "searches of two runs", "every two of these as one of four"
     return markdown(("data", two, four, "two that both say none as one of four"), rows)
+
+
+def words_table() -> str:
+    """How sure each search of the plan says it is, of those that were run."""
+    rows = [
+        (row["seed"], row["word"], f"{row['chance']:.1g}", f"{row['agreement']:.2f}", row["runs"])
+        for row in result_of("words-rsscn7")["rows"]
+    ]
+    return markdown(("seed", "says", "chance alone", "its halves agree by", "runs"), rows)
 
 
 def durations_table() -> str:
@@ -47,11 +56,16 @@ def durations_table() -> str:
 
 def _word(runs: Sequence[Mapping[str, float]]) -> str:
     names = [name for name in runs[0] if name != ACCURACY]
-    losses = ArmLosses(loss={name: [run[name] for run in runs] for name in names})
-    return signal_of(losses, [], looks=2).word
+    return word_of({name: [run[name] for run in runs] for name in names}, looks=2)
 
 
-def _counted(words: Iterable[str]) -> str:
+def word_of(loss: Mapping[str, Sequence[float]], looks: int) -> str:
+    """What a search says of its first round, by the losses of every operation in its runs."""
+    losses = ArmLosses(loss={name: list(of_runs) for name, of_runs in loss.items()})
+    return signal_of(losses, [], looks=looks).word
+
+
+def counted(words: Iterable[str]) -> str:
     seen = Counter(words)
     each = (f"{seen[word]} {word}" for word in ("clear", "weak", "none") if seen[word])
     return ", ".join(each) or "there are none"

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from faster_table import faster_table
 from measure import RESULTS, SEARCH, markdown, result_of, stratified_welch, units_of, welch
 from scipy.stats import spearmanr
-from search_tables import look_again_table
+from search_tables import look_again_table, words_table
 
 SECONDS = ("seconds", "verifying")  # of a search in the judge
 JUDGED_ON_A_CPU = {
@@ -371,6 +371,7 @@ LOG: dict[str, Callable[[], str]] = {
     "digits judge": lambda: judge_table("digits"),
     "looks table": looks_table,
     "look again": look_again_table,
+    "words table": words_table,
     "faster table": faster_table,
     "estimators table": estimators_table,
     "history table": history_table,
