@@ -133,6 +133,22 @@ def test_photographs_are_shrunk_and_few_are_read_on(split):
     assert runs.run_seconds(15) < whole.run_seconds(15)
 
 
+def test_a_network_that_is_bound_to_its_size_reads_images_of_that_size(split, tmp_path: Path):
+    """A transformer; that smaller images would be read sooner is no reason to break."""
+    pytest.importorskip("timm")
+    name = "timm:vit_tiny_patch16_224"
+    network = models.build(name, 2, 3, (SIDE, SIDE), seed=0)
+    settings = replace(LOOKAHEAD, features_side=16)
+    job = replace(search_job(split, network, SearchConfig(), device=CPU), pretrained=True)
+    runs = FeatureRuns.of(replace(job, lookahead=settings))
+    assert runs is not None and runs.read_on.image_size == (SIDE, SIDE)
+    save_file(network.state_dict(), tmp_path / "net.safetensors")
+    train, val = ((part.images_NCHW, part.labels_N) for part in (split.train, split.val))
+    how = {"model": name, "weights": tmp_path / "net.safetensors", "device": "cpu"}
+    policy = dada.search(train, val, lookahead=settings, **how).policy
+    assert policy.provenance["lookahead"]["features"] is True
+
+
 def test_a_network_without_a_head_or_without_training_has_no_such_runs(split):
     bare = nn.Sequential(nn.Flatten(), nn.Linear(3 * SIDE**2, 2))
     job = search_job(split, bare, SearchConfig(), device=CPU)

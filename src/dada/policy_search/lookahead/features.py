@@ -23,7 +23,7 @@ from dada.config import Base, LookaheadConfig, TrainConfig
 from dada.data import Part, Split, batches, reduce
 from dada.data.parts import TensorPart
 from dada.engine import Precision, channels_last, generator_on
-from dada.models import head_of
+from dada.models import evaluating, head_of
 from dada.policy import Policy
 from dada.policy.augment import Normalise, PolicyTables
 from dada.policy.space import SPACES
@@ -65,8 +65,9 @@ class FeatureRuns(ArmRuns):
         if split.task != "classification" or not job.pretrained or head_of(job.network) is None:
             return None
         swapped = replace(split, train=split.val, val=split.train)
+        size = _read_at(job)
         here, there = (
-            _smaller(half, job.lookahead, job.training, job.seed)
+            _smaller(half, job.lookahead, job.training, size, job.seed)
             for half in (split, swapped if job.undivided is not None else split)
         )
         return cls(
@@ -120,17 +121,38 @@ class FeatureRuns(ArmRuns):
             yield number, losses, max(accuracies)
 
 
-def _smaller(split: Split, settings: LookaheadConfig, training: TrainConfig, seed: int) -> Split:
-    """No more images than a short training has, and no larger than `settings` says."""
+def _read_at(job: SearchJob) -> tuple[int, int]:
+    """No more than `features_side`, but for networks that are bound to the size they were built
+    for, as most transformers are: whether one is, is tried."""
+    side, size = job.lookahead.features_side, job.split.image_size
+    if side is None or max(size) <= side:
+        return size
+    smaller = scaled_to(size, side)
+    where = next((weight.device for weight in job.network.parameters()), torch.device("cpu"))
+    try:
+        with evaluating(job.network):
+            job.network(torch.zeros(1, job.split.channels, *smaller, device=where))
+    except (AssertionError, RuntimeError, ValueError):
+        return size
+    return smaller
+
+
+def _smaller(
+    split: Split,
+    settings: LookaheadConfig,
+    training: TrainConfig,
+    size: tuple[int, int],
+    seed: int,
+) -> Split:
+    """No more images than a short training has, and of that size."""
     split = shorten(split, training, settings.training, seed=seed)[0]
     assert split.val is not None
-    most, side = settings.features_validation, settings.features_side
+    most = settings.features_validation
     if most is not None and len(split.val) > most:
         alone = replace(split, train=split.val, val=None)
         split = replace(split, val=reduce(alone, most, seed).train)
-    if side is None or max(split.image_size) <= side:
+    if split.image_size == size:
         return split
-    size = scaled_to(split.image_size, side)
 
     def shrunk(part: Part) -> TensorPart:
         images_NCHW = resized_images(part, size)
