@@ -19,7 +19,7 @@ TINY = ShortTraining(
 # Enough for two runs of the operations and four of the policies with networks of these tests.
 QUICK_LOOKAHEAD: LookaheadConfig = replace(
     LOOKAHEAD["cpu"],
-    seconds=1.8,
+    seconds=2.6,
     training=replace(TINY, most_images=500, steps_per_epoch=1),
     few_shapes=False,  # all of them, as on a card
     stand_in_images=40,
