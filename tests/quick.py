@@ -19,12 +19,12 @@ TINY = ShortTraining(
 # Enough for two runs of the operations and four of the policies with networks of these tests.
 QUICK_LOOKAHEAD: LookaheadConfig = replace(
     LOOKAHEAD["cpu"],
-    seconds=4.0,
+    seconds=2.6,
     training=replace(TINY, most_images=500, steps_per_epoch=1),
     few_shapes=False,  # all of them, as on a card
     stand_in_images=40,
 )
-QUICK_VERIFY = VerifyConfig(seconds=8.0, training=TINY)
+QUICK_VERIFY = VerifyConfig(seconds=3.5, training=TINY)
 
 
 def search_job(

@@ -103,7 +103,7 @@ def test_a_search_takes_it_where_its_own_images_take_too_long():
 
     own = Own(torch.nn.Conv2d(3, 64, 9, padding=4), torch.nn.Flatten(), torch.nn.Linear(64**3, 3))
     how = {"epochs": 1, "batch_size": 8, "device": "cpu", "seed": 0}
-    how["lookahead"] = replace(QUICK_LOOKAHEAD, seconds=6.0)
+    how["lookahead"] = replace(QUICK_LOOKAHEAD, seconds=2.4)
     policy = dada.search(given, val, own, **how).policy
     assert policy.provenance["lookahead"]["stand_in"] == {"image_size": [12, 12], "model": "small"}
     assert set(shapes) == {(64, 64)}

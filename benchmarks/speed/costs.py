@@ -1,7 +1,7 @@
 """Nominal against measured seconds of a training step, and the constants that would fit best.
 
     python benchmarks/speed/costs.py --device cuda [--out benchmarks/results/costs-h200.json]
-    python benchmarks/speed/costs.py --device cpu --out benchmarks/results/costs-cpu.json
+    python benchmarks/speed/costs.py --device cpu --out benchmarks/results/costs-cpu-fast.json
     python benchmarks/speed/costs.py --count
 
 A budget in seconds is turned into a number of trainings by counting (src/dada/trials/cost.py). This
@@ -202,14 +202,10 @@ def main() -> None:
         content = {
             "machine": machine(),
             "rows": table,
-            "constants": asdict(speed) | {"whole": _finite(speed.whole)},
+            "constants": asdict(speed),
             "suggested": {name: getattr(suggested, name) for name in FITTED},
         }
         args.out.write_text(json.dumps(content, indent=1) + "\n")
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Nominal milliseconds of a training step beside measured ones, for docs/verify.md.
 
-The clock's are in costs-h200.json and costs-cpu.json. The nominal ones are made of today's
+The clock's are in costs-h200.json and, of two servers of one name that differ by a factor of two,
+in costs-cpu-fast.json and costs-cpu-slow.json. The nominal ones are made of today's
 constants (`SPEEDS`) and the layers in costs-layers.json, which `benchmarks/speed/costs.py --count`
 wrote: to count them anew for every table would build all networks.
 """
@@ -16,7 +17,12 @@ from measure import markdown, result_of
 from dada.trials.cost import FORWARDS_OF_A_STEP, SPEEDS, Layer, Speed, Work
 
 GOAL = 1.5  # the factor, either way
-MEASURED = {"cuda": "costs-h200", "cpu": "costs-cpu"}
+# file -> the device by its kind, and what a reader is told of it besides its name
+MEASURED = {
+    "costs-h200": ("cuda", ""),
+    "costs-cpu-fast": ("cpu", ", a fast server"),
+    "costs-cpu-slow": ("cpu", ", a slow server"),
+}
 
 
 def nominal(speed: Speed, work: Work, batch: int) -> float:
@@ -40,9 +46,9 @@ def work_of(case: str) -> Work:
 
 def steps() -> Iterator[tuple[str, str, float, float]]:
     """Device, network with its images and batch, measured and nominal milliseconds."""
-    for kind, file in MEASURED.items():
+    for file, (kind, which) in MEASURED.items():
         found = result_of(file)
-        device = found["machine"]["gpu"] or f"one core of {found['machine']['cpu']}"
+        device = found["machine"]["gpu"] or f"one core of {found['machine']['cpu']}{which}"
         for row in found["rows"]:
             batch = int(row["case"].rpartition(" x ")[2])
             seconds = nominal(SPEEDS[kind], work_of(row["case"]), batch)

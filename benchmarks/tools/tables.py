@@ -248,11 +248,10 @@ def speeds_table() -> str:
     columns = ("operations", "depthwise", "numbers moved", "a layer begins in", "a step, besides")
     rows = []
     for device, speed in SPEEDS.items():
-        whole = "" if speed.whole == float("inf") else f"; a whole network {speed.whole:.3g}"
         rows.append(
             (
                 device,
-                f"{speed.operations:.3g} a second{whole}",
+                f"{speed.operations:.3g} a second",
                 f"{speed.grouped:.3g} a second",
                 f"{speed.numbers:.3g} a second",
                 f"{1e6 * speed.launch:.2g} us",

@@ -22,14 +22,11 @@ OnPlan = Callable[[dict[str, float]], None]
 
 # Forward passes that a step of the first phase takes as long as: two gradients, and the losses at
 # two places, in a precision of their own. Measured on reduced CIFAR-10 (benchmarks/speed/search.py)
-# and, of `small`, on a core of a CPU.
-FORWARDS = {"cpu": {"dada": 12, "paper": 12}, "cuda": {"dada": 17, "paper": 30}}
+# and, of `small`, on a core of a CPU, where the first steps of `dada` only train.
+FORWARDS = {"cpu": {"dada": 9, "paper": 12}, "cuda": {"dada": 17, "paper": 30}}
 # What trainings that share a card take, of the seconds that they would take one after the other: in
 # stacks 0.4 (benchmarks/results/search.json), on streams 0.9.
 SHARED = 0.6
-# What small dense networks take on a core of a CPU, of the seconds that are counted for them
-# (benchmarks/results/costs-cpu.json). They are counted so that searches do what was judged.
-COUNTED_LONG = 0.65
 
 
 def expected_seconds(job: SearchJob, plan: LookaheadPlan | None) -> dict[str, float]:
@@ -42,8 +39,6 @@ def expected_seconds(job: SearchJob, plan: LookaheadPlan | None) -> dict[str, fl
 
 
 def _share(job: SearchJob) -> float:
-    if job.device.type == "cpu":
-        return 1.0 if job.pretrained else COUNTED_LONG
     return SHARED if at_once_for(job.device, job.split.image_size) > 1 else 1.0
 
 

@@ -42,11 +42,6 @@ class Work:
 
     layers: tuple[Layer, ...]
 
-    @property
-    def operations(self) -> float:
-        """Of convolutions and linear layers."""
-        return sum(layer.operations for layer in self.layers)
-
 
 @dataclass(frozen=True, kw_only=True)
 class Speed:
@@ -60,14 +55,10 @@ class Speed:
     start: float  # seconds until a training's first step, and around its judgement
     decode: float  # seconds for an image that is not held in memory
     head: float  # seconds to fit a head to features
-    # Where small convolutions were timed whole, with all that lies between them: a network takes
-    # at least as long as its operations at this rate.
-    whole: float = float("inf")
 
     def forward(self, work: Work, batch: int) -> float:
         """Seconds of a forward pass of that many images."""
-        seconds = sum(self._layer(layer, batch) for layer in work.layers)
-        return max(seconds, work.operations * batch / self.whole)
+        return sum(self._layer(layer, batch) for layer in work.layers)
 
     def _layer(self, layer: Layer, batch: int) -> float:
         rate = self.grouped if layer.grouped else self.operations
@@ -75,23 +66,22 @@ class Speed:
         return self.launch + max(layer.operations * batch / rate, moved)
 
 
-# cpu: one core (AVX2). Networks of dense convolutions by `whole`: `small` on 8-pixel grey to
-#      128-pixel colour makes 15 to 30 operations a nanosecond below 64 pixels, wrn40_2 44; 12 ms a
-#      step whatever the size. Depthwise networks are bound by memory.
+# cpu: one core. Fitted to steps of `small`, wrn16_2 and EfficientNet-Lite0 on two servers, of which
+#      one is twice as fast as the other (benchmarks/results/costs-cpu-fast.json, -slow.json), and
+#      so that equal budgets make the runs that were judged with earlier constants.
 # cuda: H200, bf16, the step recorded as a CUDA graph, a training alone on the card. Fitted to ten
 #      steps of seven networks (benchmarks/results/costs-h200.json). Where three small trainings
 #      share the card, each takes less than this says.
 SPEEDS = {
     "cpu": Speed(
-        operations=6e10,
-        grouped=1e10,
-        numbers=1.5e9,
+        operations=1.45e11,
+        grouped=8e9,
+        numbers=2e9,
         launch=0.0,
-        step=0.012,
+        step=0.0043,
         start=0.05,
         decode=0.004,
-        head=0.3,
-        whole=3e10,
+        head=0.1,
     ),
     "cuda": Speed(
         operations=2.01e14,

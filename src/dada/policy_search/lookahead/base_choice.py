@@ -76,7 +76,8 @@ class BaseQuestion:
         """
         asked = [name for name in all_bases if not small or NAMED_BASES[name].scale == 1]
         for arms in range(len(asked), 1, -1):
-            pairs = int(seconds / (2 * runs.run_seconds(arms)))
+            # With fourteen operations it is the time of a pair with two bases, but for rounding.
+            pairs = int(seconds / (2 * runs.run_seconds(arms)) + 1e-6)
             if pairs:
                 bases = tuple(asked[:arms])
                 return cls(runs=runs, bases=bases, count=min(2 * pairs, MOST_RUNS))

@@ -23,7 +23,7 @@ from dada.config import Base, LookaheadConfig, TrainConfig
 from dada.data import Part, Split, batches, reduce
 from dada.data.parts import TensorPart
 from dada.engine import Precision, channels_last, generator_on
-from dada.models import head_of
+from dada.models import evaluating, head_of
 from dada.policy import Policy
 from dada.policy.augment import Normalise, PolicyTables
 from dada.policy.space import SPACES
@@ -36,8 +36,13 @@ from dada.trials.cost import SPEEDS, forward_work
 from dada.trials.short import seed_of, shorten
 
 BATCHES = {"cpu": 64, "cuda": 512}  # a card would wait for launches of small ones
-# Of the views, the share that has to be sent through the network: on a CPU others are known.
-NEW = {"cpu": 0.6, "cuda": 1.0}
+# Of a batch, what goes through the network at once. What a CPU writes between layers is memory that
+# it asks for anew, page by page, where it is large: EfficientNet-Lite0 takes 12 ms of a core for an
+# image of 128 pixels in batches of 64, 5 to 6 in batches of 16.
+SENT = {"cpu": 16, "cuda": 512}
+# Of the passes that are counted for all views, what is made. On a CPU about half of the views are
+# known already, and a pass that nothing is learned from takes less than a third of a step.
+NEW = {"cpu": 0.4, "cuda": 1.0}
 DECAY = 0.01  # of the head's weights, for features with a deviation of 1
 ITERATIONS = 30  # of L-BFGS, which has mostly converged by then
 SMOOTHING = 0.1  # of the labels, as in fine-tuning
@@ -60,8 +65,9 @@ class FeatureRuns(ArmRuns):
         if split.task != "classification" or not job.pretrained or head_of(job.network) is None:
             return None
         swapped = replace(split, train=split.val, val=split.train)
+        size = _read_at(job)
         here, there = (
-            _smaller(half, job.lookahead, job.training, job.seed)
+            _smaller(half, job.lookahead, job.training, size, job.seed)
             for half in (split, swapped if job.undivided is not None else split)
         )
         return cls(
@@ -88,7 +94,7 @@ class FeatureRuns(ArmRuns):
         assert split.val is not None
         work = forward_work(self.build(0), (split.channels, *split.image_size))
         views = len(split.val) + round(arms * self.settings.views * len(split.train) * new)
-        batch = BATCHES[self.device.type]
+        batch = SENT[self.device.type]
         return views / batch * speed.forward(work, batch) + arms * speed.head
 
     def _ends(self, arms: Mapping[str, Policy], numbers: Sequence[int]) -> Iterator[NumberedEnds]:
@@ -115,17 +121,38 @@ class FeatureRuns(ArmRuns):
             yield number, losses, max(accuracies)
 
 
-def _smaller(split: Split, settings: LookaheadConfig, training: TrainConfig, seed: int) -> Split:
-    """No more images than a short training has, and no larger than `settings` says."""
+def _read_at(job: SearchJob) -> tuple[int, int]:
+    """No more than `features_side`, but for networks that are bound to the size they were built
+    for, as most transformers are: whether one is, is tried."""
+    side, size = job.lookahead.features_side, job.split.image_size
+    if side is None or max(size) <= side:
+        return size
+    smaller = scaled_to(size, side)
+    where = next((weight.device for weight in job.network.parameters()), torch.device("cpu"))
+    try:
+        with evaluating(job.network):
+            job.network(torch.zeros(1, job.split.channels, *smaller, device=where))
+    except (AssertionError, RuntimeError, ValueError):
+        return size
+    return smaller
+
+
+def _smaller(
+    split: Split,
+    settings: LookaheadConfig,
+    training: TrainConfig,
+    size: tuple[int, int],
+    seed: int,
+) -> Split:
+    """No more images than a short training has, and of that size."""
     split = shorten(split, training, settings.training, seed=seed)[0]
     assert split.val is not None
-    most, side = settings.features_validation, settings.features_side
+    most = settings.features_validation
     if most is not None and len(split.val) > most:
         alone = replace(split, train=split.val, val=None)
         split = replace(split, val=reduce(alone, most, seed).train)
-    if side is None or max(split.image_size) <= side:
+    if split.image_size == size:
         return split
-    size = scaled_to(split.image_size, side)
 
     def shrunk(part: Part) -> TensorPart:
         images_NCHW = resized_images(part, size)
@@ -203,10 +230,13 @@ class Features:
         return torch.stack([self.known[key] for key in keys])
 
     def _sent(self, images_BCHW: Tensor) -> Tensor:
-        with self.precision.passes():
-            self.network(channels_last(self.normalise(images_BCHW), self.device))
-        assert self._noted is not None
-        return self._noted
+        found = []
+        for sent_BCHW in images_BCHW.split(SENT[self.device.type]):
+            with self.precision.passes():
+                self.network(channels_last(self.normalise(sent_BCHW), self.device))
+            assert self._noted is not None
+            found.append(self._noted)
+        return torch.cat(found)
 
 
 def fit_head(features_NF: Tensor, labels_N: Tensor, num_classes: int) -> Callable[[Tensor], Tensor]:
