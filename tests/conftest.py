@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -64,6 +65,9 @@ def signal_seen(monkeypatch: pytest.MonkeyPatch) -> None:
 def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HubStandIn]:
     """What the hub's client asks in place of the hub, with an empty cache."""
     constants = pytest.importorskip("huggingface_hub.constants")
+    # The client writes to what stderr was when it was imported: that of a test that is over.
+    for handler in logging.getLogger("huggingface_hub").handlers:
+        monkeypatch.setattr(handler, "stream", sys.stderr, raising=False)
     with hub_stand_in() as made:
         template = constants.HUGGINGFACE_CO_URL_TEMPLATE.replace(constants.ENDPOINT, made.address)
         monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
