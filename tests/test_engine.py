@@ -5,6 +5,7 @@ Shapes: B images of a batch.
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import importlib
 import os
@@ -31,6 +32,7 @@ from dada.engine import (
     fitting,
     generator_on,
     joined,
+    memory_kept,
     out_of_memory_named,
     resolve_device,
     seeded,
@@ -248,6 +250,42 @@ def test_on_a_cpu_captured_is_the_function():
         assert step(*given) is given[0]
     assert len(seen) == 4 and all(one is two for one, two in zip(seen[3], given, strict=True))
     assert step.graphs == {} and step.calls == {}
+
+
+def test_large_tensors_leave_their_memory_to_the_next_ones():
+    """Of a mapping of its own a tensor's memory would go back to the system."""
+    libc = ctypes.CDLL(None)
+    if not hasattr(libc, "mallinfo2") or any(name.startswith("MALLOC_") for name in os.environ):
+        pytest.skip("another libc, or settings of malloc")
+
+    class Info(ctypes.Structure):
+        _fields_ = [(name, ctypes.c_size_t) for name in ("arena", "o", "s", "maps", "mapped")]
+        _fields_ += [(f"other{i}", ctypes.c_size_t) for i in range(5)]
+
+    libc.mallinfo2.restype = Info
+
+    def mapped_by(elements: int) -> int:
+        before = libc.mallinfo2().mapped
+        held = torch.empty(elements, dtype=torch.uint8)
+        return int(libc.mallinfo2().mapped) - before if len(held) else 0
+
+    large = 2**27
+    assert mapped_by(large) >= large
+    with memory_kept(CPU):
+        assert mapped_by(large) == 0
+        grown = libc.mallinfo2().arena
+        assert mapped_by(large) == 0 and libc.mallinfo2().arena == grown, "what was freed is taken"
+    assert libc.mallinfo2().arena < grown and mapped_by(large) >= large, "and given back"
+    with memory_kept(torch.device("cuda")):
+        assert mapped_by(large) >= large, "a card's host does as ever"
+
+
+def test_a_users_own_settings_of_malloc_stay(monkeypatch):
+    monkeypatch.setenv("MALLOC_MMAP_THRESHOLD_", "100000")
+    libc = SimpleNamespace(mallopt=lambda *_: pytest.fail("they were changed"))
+    monkeypatch.setattr("ctypes.CDLL", lambda _: libc)
+    with memory_kept(CPU):
+        pass
 
 
 def test_side_by_side_gives_both():

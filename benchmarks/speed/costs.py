@@ -31,7 +31,7 @@ from torch import Tensor, nn
 from dada import Policy, models
 from dada.config import Base, TrainConfig
 from dada.data import Split, TensorPart
-from dada.engine import ALONE, kernels_for, resolve_device
+from dada.engine import ALONE, kernels_for, memory_kept, resolve_device
 from dada.training.loop import recorded_step
 from dada.training.state import TrainState
 from dada.trials.cost import SPEEDS, Speed, Work, forward_work
@@ -113,7 +113,7 @@ def measure(case: Case, device: torch.device, repeats: int) -> tuple[list[float]
     clock = time.perf_counter if cuda else time.process_time
     steps = 10 if cuda else 2
     samples = []
-    with state.lane, kernels_for(2_000):
+    with memory_kept(device), state.lane, kernels_for(2_000):
         for _ in range(5):
             step()
         for _ in range(repeats):

@@ -24,7 +24,7 @@ from dada.api.settings import (
 )
 from dada.config import LookaheadConfig, TrainConfig, VerifyConfig
 from dada.data import split_off_validation
-from dada.engine import joined, out_of_memory_named
+from dada.engine import joined, memory_kept, out_of_memory_named
 from dada.policy_search import SearchJob, find_policy
 from dada.policy_search.duration import OnPlan
 from dada.policy_search.lookahead import OnRun, with_fewer_steps
@@ -113,6 +113,7 @@ def run_search(
 ) -> Result:
     """In its run directory, and told of by the first process alone."""
     with (
+        memory_kept(job.device),
         joined(job.device) as ranks,
         out_of_memory_named(job.config.batch_size, job.split.image_size),
         asked.open_run(ranks, facts) as run,

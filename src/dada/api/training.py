@@ -11,7 +11,7 @@ from dada.api.results import Trained, write_training
 from dada.api.searching import OnEpoch
 from dada.api.settings import check_size, train_settings, with_room
 from dada.data import split_for_scoring
-from dada.engine import joined, out_of_memory_named
+from dada.engine import joined, memory_kept, out_of_memory_named
 from dada.policy import Policy, baselines
 from dada.runlog import POLICY
 from dada.training.loop import Job, try_step
@@ -58,6 +58,7 @@ def run_training(asked: Preparation, job: Job, on_epoch: OnEpoch | None) -> Trai
         "train": asdict(job.config),
     }
     with (
+        memory_kept(asked.device),
         joined(asked.device) as ranks,
         out_of_memory_named(job.config.batch_size, split.image_size),
         asked.open_run(ranks, facts) as run,

@@ -14,6 +14,7 @@ from dada.api.results import Result
 from dada.api.searching import search_job
 from dada.api.settings import usual_verification
 from dada.config import NAMED_BASES, real_number
+from dada.engine import memory_kept
 from dada.models import is_factory
 from dada.models.weights import Tell
 from dada.policy import Policy
@@ -67,12 +68,13 @@ def verify(
     lock = DirectoryLock(path)
     try:
         log = RunLog(path, resume=True)
-        found = verify_searched(
-            replace(job, verify=settings, run=log),
-            searched,
-            on_training,
-            looks=1 + int(number(before.get("looks")) or bool(before.get("seeds"))),
-        )
+        with memory_kept(job.device):
+            found = verify_searched(
+                replace(job, verify=settings, run=log),
+                searched,
+                on_training,
+                looks=1 + int(number(before.get("looks")) or bool(before.get("seeds"))),
+            )
         log.save_text(SEARCHED, searched.to_json())
         log.save_text(POLICY, found.policy.to_json())
         write_report(path)

@@ -20,7 +20,7 @@ from dada.comparison.plot import save_plot
 from dada.comparison.result import METRICS, Comparison, summarise
 from dada.config import TrainConfig
 from dada.data import Split
-from dada.engine import Ranks, joined
+from dada.engine import Ranks, joined, memory_kept
 from dada.policy import Policy, baselines
 from dada.runlog import opened_run, versions
 from dada.safe_text import quoted
@@ -90,6 +90,7 @@ def run_comparison(job: ComparisonJob) -> Comparison:
     started = time.perf_counter()
     # Under torchrun the first process makes the run directory, the others wait for that.
     with (
+        memory_kept(job.setting.device),
         joined(job.setting.device) as ranks,
         opened_run(None if ranks.rank else job.out, job.facts, resume=job.resume) as run,
     ):

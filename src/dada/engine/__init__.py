@@ -24,6 +24,7 @@ from dada.engine.kernels import (
     whole_networks_pay,
 )
 from dada.engine.lane import Lane, Precision
+from dada.engine.memory import memory_kept
 from dada.engine.ranks import ALONE, Ranks, join, joined, several_processes
 from dada.engine.threads import share
 
@@ -40,6 +41,7 @@ __all__ = [
     "join",
     "joined",
     "kernels_for",
+    "memory_kept",
     "memory_that_is_full",
     "out_of_memory_named",
     "plain_kernels",

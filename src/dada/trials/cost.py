@@ -74,14 +74,14 @@ class Speed:
 #      share the card, each takes less than this says.
 SPEEDS = {
     "cpu": Speed(
-        operations=1.45e11,
-        grouped=8e9,
-        numbers=2e9,
+        operations=1.52e11,
+        grouped=8.4e9,
+        numbers=2.1e9,
         launch=0.0,
-        step=0.0043,
-        start=0.05,
-        decode=0.004,
-        head=0.1,
+        step=0.0041,
+        start=0.048,
+        decode=0.0038,
+        head=0.095,
     ),
     "cuda": Speed(
         operations=2.01e14,

@@ -26,7 +26,7 @@ from torch import nn
 from dada import models, tasks
 from dada.config import TrainConfig
 from dada.data import Split
-from dada.engine import memory_that_is_full
+from dada.engine import memory_kept, memory_that_is_full
 from dada.policy import Policy
 from dada.tasks import Task
 from dada.training.epochs import DivergedError
@@ -252,12 +252,13 @@ def _work(connection: Connection) -> None:
         setting: Setting = replace(
             connection.recv(), on_epoch=lambda _, *epochs: connection.send(EpochEnded(*epochs))
         )
-        while True:
-            trial: Trial = connection.recv()
-            try:
-                connection.send((_train(setting, trial), None))
-            except Exception as error:
-                connection.send((None, error))
+        with memory_kept(setting.device):
+            while True:
+                trial: Trial = connection.recv()
+                try:
+                    connection.send((_train(setting, trial), None))
+                except Exception as error:
+                    connection.send((None, error))
 
 
 @contextmanager
