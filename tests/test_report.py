@@ -374,6 +374,20 @@ def test_what_was_found_is_said_in_words(tmp_path):
     assert "No operation is done far more often" in level
 
 
+def test_without_a_signal_the_usual_policy_is_named_as_such(tmp_path):
+    usual = Policy.load("trivialaugment")
+    how_sure = {"signal": {"word": "none", "agreement": 0.14, "chance": 0.096, "learned": True}}
+    named = {**how_sure, "name": "trivialaugment, as no signal was seen"}
+    run = make_run(tmp_path / "run", policy=usual)
+    replace(usual, provenance=named).save(run / "policy.json")
+    words = page_of(run).words
+    assert "What is returned is trivialaugment, which needs no search, and not a finding." in words
+    assert "The search saw no signal, so this is a policy that needs none." in words
+    assert "The search found this policy" not in words and "Favoured" not in words
+    verified = replace(usual, provenance={**named, "name": "none"})  # it returned another
+    assert "What is returned is a policy that needs no search" in str(signal_sentence(verified))
+
+
 @pytest.mark.parametrize("how", [{"lookahead": 0}, {"preset": "paper"}])
 def test_what_nobody_asked_how_sure_it_is_is_not_called_favoured(tmp_path, how):
     found = dada.search("digits", epochs=2, device="cpu", out=tmp_path / "run", **how)

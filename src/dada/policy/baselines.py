@@ -20,6 +20,7 @@ AUTOAUGMENT_BINS = 10
 LARGEST_SMALL_SIDE = 64  # `autoaugment` alone is CIFAR-10's policy up to here, ImageNet's above
 
 FREE = {name.partition(":")[0] for name in FREE_POLICIES}
+AS_NO_SIGNAL = ", as no signal was seen"  # after the name of one that a search returns for that
 
 
 def by_name(name: str) -> Policy | None:

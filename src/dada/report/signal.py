@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dada.policy import Policy
+from dada.policy.baselines import AS_NO_SIGNAL
 from dada.safe_json import mapping, number
 
 WORDS = ("clear", "weak", "none")
@@ -30,7 +31,9 @@ def signal_sentence(policy: Policy) -> str | None:
     reasons = "; ".join(filter(None, (agree, luck)))
     if word == "none":
         why = reasons if facts.get("learned", True) else "its networks did no better than guessing"
-        return f"Signal: none ({why}). What is returned is a usual policy, not a finding."
+        usual, named, _ = str(policy.provenance.get("name")).partition(AS_NO_SIGNAL)
+        what = f"{usual}, which needs no search" if named else "a policy that needs no search"
+        return f"Signal: none ({why}). What is returned is {what}, and not a finding."
     said = f"Signal: {word} ({reasons})."
     if (apart := number(facts.get("distance"))) is None:
         return said

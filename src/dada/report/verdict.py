@@ -104,6 +104,8 @@ def _compared(compared: Mapping[str, Any]) -> Html:
 
 def _not_compared(run: RunDirectory) -> Html:
     found = "The search found this policy; it" if run.path.is_dir() else "Here this policy"
+    if run.policy is not None and signal_word(run.policy) == "none":
+        found = "The search saw no signal, so this is a policy that needs none. It"
     return fill(
         '<div class="verdict open"><p class="say">Not yet compared.</p><p>$words</p>$command</div>',
         words=f"{found} has not been compared with the free alternatives by training. Whether it "

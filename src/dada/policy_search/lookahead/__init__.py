@@ -31,6 +31,7 @@ from typing import Any
 from dada import tasks
 from dada.config import Base
 from dada.policy import Policy
+from dada.policy.baselines import AS_NO_SIGNAL
 from dada.policy_search.free_policies import usual_policy
 from dada.policy_search.job import SearchJob
 from dada.policy_search.lookahead.plan import (
@@ -166,7 +167,7 @@ def _look_ahead(
     sure = signal.facts(policy, plan.own.start)
     provenance: dict[str, Any] = {**measured.policy.provenance, "signal": sure}
     if signal.word == "none":
-        provenance["name"] = f"{policy.provenance['name']}, as no signal was seen"
+        provenance["name"] = f"{policy.provenance['name']}{AS_NO_SIGNAL}"
     if job.choose_base:
         provenance["base"] = None if chosen_base is None else chosen_base.facts()
     facts = {**plan.facts, "runs": losses.runs, "score": score, **chosen}
