@@ -9,7 +9,8 @@ import ctypes
 import gc
 import importlib
 import os
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from threading import Event, Thread
 from types import SimpleNamespace
 from typing import Any
@@ -312,6 +313,33 @@ def test_nothing_is_sent_to_a_card_while_a_graph_is_recorded(monkeypatch):
     reader = Thread(target=device.to_device, args=(torch.zeros(1), cuda))
     graphs.Captured(step)._record([torch.zeros(1)])
     assert inside == [False] and sent.wait(10), "it waits, and comes after"
+
+
+def test_memory_that_is_full_while_a_graph_is_recorded_is_said_so(monkeypatch):
+    """What ends a recording that failed fails, too."""
+
+    @contextmanager
+    def recorded(*_: Any, **__: Any) -> Iterator[None]:
+        try:
+            yield
+        finally:
+            raise RuntimeError("CUDA error: capturing stream has unjoined work")
+
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda *_: None)
+    monkeypatch.setattr(torch.cuda, "default_stream", lambda *_: None)
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", SimpleNamespace)
+    monkeypatch.setattr(torch.cuda, "graph", recorded)
+
+    def full(tensor: Tensor) -> Tensor:
+        raise FULL
+
+    with pytest.raises(torch.cuda.OutOfMemoryError):
+        Captured(full)._record([torch.zeros(1)])
+    said = pytest.raises(ValueError, match="the GPU's memory is full with batches of 8 images")
+    with said, out_of_memory_named(8, (32, 32)):
+        Captured(full)._record([torch.zeros(1)])
+    with pytest.raises(RuntimeError, match="unjoined"):  # of something else
+        Captured(lambda tensor: tensor)._record([torch.zeros(1)])
 
 
 @pytest.mark.gpu

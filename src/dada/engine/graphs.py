@@ -61,8 +61,14 @@ class Captured:
             graph.register_generator_state(generator)
         current = torch.cuda.current_stream(tensors[0].device)
         own = None if current == torch.cuda.default_stream(tensors[0].device) else current
-        with recording, torch.cuda.graph(graph, stream=own):
-            made = self.call(*places)
+        try:
+            with recording, torch.cuda.graph(graph, stream=own):
+                made = self.call(*places)
+        except RuntimeError as error:
+            # After an error a recording cannot be ended, which is an error as well and hides it.
+            if isinstance(error.__context__, torch.cuda.OutOfMemoryError):
+                raise error.__context__ from None
+            raise
         return graph, places, made
 
 
