@@ -76,6 +76,21 @@ def test_the_judge_joins_what_several_processes_did(
     }
 
 
+def test_the_null_check_counts_a_search_once_however_often_its_file_is_joined(
+    load: Callable[[str], ModuleType], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    null_check = load("studies/null_check.py")
+    part, out = tmp_path / "part.json", tmp_path / "all.json"
+    row = dict.fromkeys(("difference", "from", "to", "pairs", "largest_score"), 0.0)
+    part.write_text(json.dumps({"rows": [row | {"seed": seed, "claims": 1} for seed in (1, 0)]}))
+    words = ["null_check.py", "digits", "--searches", "2", "--join", str(part), "--out", str(out)]
+    for _ in range(2):
+        monkeypatch.setattr(sys, "argv", words)
+        null_check.main()
+        found = json.loads(out.read_text())
+        assert [row["seed"] for row in found["rows"]] == [0, 1] and found["claims"] == 2
+
+
 def test_a_rival_is_chosen_in_the_seconds_of_a_search(
     load: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch
 ) -> None:

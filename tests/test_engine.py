@@ -9,8 +9,10 @@ import ctypes
 import gc
 import importlib
 import os
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from pathlib import Path
 from threading import Event, Thread
 from types import SimpleNamespace
 from typing import Any
@@ -39,6 +41,7 @@ from dada.engine import (
     seeded,
     side_by_side,
 )
+from dada.engine.memory import KEEPS, MMAP_THRESHOLD
 from dada.models import build
 from dada.policy.baselines import uniform
 from dada.training import loop
@@ -253,10 +256,12 @@ def test_on_a_cpu_captured_is_the_function():
     assert step.graphs == {} and step.calls == {}
 
 
-def test_large_tensors_leave_their_memory_to_the_next_ones():
-    """Of a mapping of its own a tensor's memory would go back to the system."""
-    libc = ctypes.CDLL(None)
-    if not hasattr(libc, "mallinfo2") or any(name.startswith("MALLOC_") for name in os.environ):
+@pytest.fixture
+def malloc() -> Callable[[], Any]:
+    """What glibc holds: `mapped` bytes in mappings of their own."""
+    libc = ctypes.CDLL(None) if sys.platform == "linux" else None
+    tuned = any(name.startswith(("MALLOC_", "GLIBC_TUNABLES")) for name in os.environ)
+    if tuned or not hasattr(libc, "mallinfo2"):
         pytest.skip("another libc, or settings of malloc")
 
     class Info(ctypes.Structure):
@@ -264,27 +269,84 @@ def test_large_tensors_leave_their_memory_to_the_next_ones():
         _fields_ += [(f"other{i}", ctypes.c_size_t) for i in range(5)]
 
     libc.mallinfo2.restype = Info
+    return libc.mallinfo2
 
-    def mapped_by(elements: int) -> int:
-        before = libc.mallinfo2().mapped
-        held = torch.empty(elements, dtype=torch.uint8)
-        return int(libc.mallinfo2().mapped) - before if len(held) else 0
 
-    large = 2**27
-    assert mapped_by(large) >= large
+LARGE = 2**27
+
+
+def is_mapped(malloc: Callable[[], Any]) -> bool:
+    """Whether a large tensor has a mapping of its own."""
+    before = malloc().mapped
+    held = torch.empty(LARGE, dtype=torch.uint8)
+    return bool(malloc().mapped - before >= len(held))
+
+
+def test_large_tensors_leave_their_memory_to_the_next_ones(malloc):
+    """Of a mapping of its own a tensor's memory would go back to the system."""
+
+    def resident() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    assert is_mapped(malloc)
     with memory_kept(CPU):
-        assert mapped_by(large) == 0
-        grown = libc.mallinfo2().arena
-        assert mapped_by(large) == 0 and libc.mallinfo2().arena == grown, "what was freed is taken"
-    assert libc.mallinfo2().arena < grown and mapped_by(large) >= large, "and given back"
+        before = resident()
+        assert len(torch.ones(LARGE, dtype=torch.uint8)) == LARGE
+        assert resident() - before > LARGE / 2, "what was freed is held"
+        assert not is_mapped(malloc)
+    assert resident() - before < LARGE / 2 and is_mapped(malloc), "and given back"
     with memory_kept(torch.device("cuda")):
-        assert mapped_by(large) >= large, "a card's host does as ever"
+        assert is_mapped(malloc), "a card's host does as ever"
 
 
-def test_a_users_own_settings_of_malloc_stay(monkeypatch):
-    monkeypatch.setenv("MALLOC_MMAP_THRESHOLD_", "100000")
-    libc = SimpleNamespace(mallopt=lambda *_: pytest.fail("they were changed"))
+def test_memory_is_kept_until_the_last_has_ended(malloc):
+    """A search may begin in a callback of another, or in a thread beside it, and be stopped."""
+    with memory_kept(CPU):
+        with pytest.raises(KeyboardInterrupt), memory_kept(CPU):
+            raise KeyboardInterrupt
+        assert not is_mapped(malloc)
+        beside = Thread(target=memory_kept(CPU)(lambda: None))
+        beside.start()
+        beside.join()
+        assert not is_mapped(malloc)
+    assert is_mapped(malloc)
+
+
+def never(*_: int) -> None:
+    pytest.fail("settings of malloc were changed")
+
+
+def test_older_libraries_take_the_settings_too(monkeypatch):
+    """They refuse a threshold of more than 32 MiB, and set what else they are told."""
+    told: list[tuple[int, int]] = []
+    libc = SimpleNamespace(mallopt=lambda *one: told.append(one), malloc_trim=lambda _: None)
+    monkeypatch.setattr("dada.engine.memory._libc_to_set", lambda: libc)
+    with memory_kept(CPU):
+        pass
+    assert all(value <= 2**25 for name, value in told if name == MMAP_THRESHOLD)
+    assert {name for name, _ in told[: len(KEEPS)]} <= {name for name, _ in told[len(KEEPS) :]}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("MALLOC_MMAP_THRESHOLD_", "100000"), ("GLIBC_TUNABLES", "glibc.malloc.mmap_max=1")],
+)
+def test_a_users_own_settings_of_malloc_stay(name, value, monkeypatch):
+    monkeypatch.setenv(name, value)
+    libc = SimpleNamespace(mallopt=never, malloc_trim=never)
+    monkeypatch.setattr("sys.platform", "linux")
     monkeypatch.setattr("ctypes.CDLL", lambda _: libc)
+    with memory_kept(CPU):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("platform", "has"), [("linux", ("mallopt",)), ("linux", ()), ("win32", ())]
+)
+def test_other_libraries_are_left_alone(platform, has, monkeypatch):
+    """musl has neither function, Android's has one, with other parameters."""
+    monkeypatch.setattr("sys.platform", platform)
+    monkeypatch.setattr("ctypes.CDLL", lambda _: SimpleNamespace(**dict.fromkeys(has, never)))
     with memory_kept(CPU):
         pass
 

@@ -61,7 +61,7 @@ def test_the_p_value_is_uniform_where_nothing_differs():
     assert statistics.mean(p < 0.05 for p in chances) == pytest.approx(0.05, abs=0.03)
 
 
-def test_chance_passes_two_looks_no_oftener_than_one():
+def test_chance_passes_two_looks_hardly_oftener_than_one():
     def seen(seed: int) -> bool:
         whole = losses(0.0, runs=4, seed=seed)
         half = ArmLosses(

@@ -75,11 +75,11 @@ def main() -> None:
     args = parser.parse_args()
     whole = reduce(replace(load(args.data), val=None), args.train, 0)
     images, labels_N = whole.train.batch(torch.arange(len(whole.train)))
-    rows: list[dict[str, Any]] = []
-    for file in filter(Path.exists, [*args.join, *filter(None, [args.out])]):
-        rows += json.loads(file.read_text())["rows"]
-    known = {row["seed"] for row in rows}
-    for seed in sorted(set(range(args.first, args.first + args.searches)) - known):
+    own = [args.out] if args.out and args.out.exists() else []
+    held = (row for file in [*own, *args.join] for row in json.loads(file.read_text())["rows"])
+    known = {row["seed"]: row for row in held}  # a file that was joined before may hold it, too
+    rows = list(known.values())
+    for seed in sorted(set(range(args.first, args.first + args.searches)) - set(known)):
         rows.append(one_search(images, labels_N, seed, args.budget))
         print(seed, rows[-1]["verdict"], f"({rows[-1]['seconds']:.0f} s)", flush=True)
         save(rows, args)

@@ -25,8 +25,8 @@ from dada.policy_search.lookahead.scoring import ArmLosses
 
 # Chosen on searches other than those that docs/search-study.md reports.
 CLEAR_CHANCE, WEAK_CHANCE = 0.001, 0.05
-# At each of two looks, the second at all runs: chance alone passes one of them as seldom as it
-# passes a single look at WEAK_CHANCE (Pocock 1977).
+# At each of two looks, the second at all runs: chance alone passes one of them hardly more often
+# than a single look at WEAK_CHANCE (Pocock 1977).
 WEAK_CHANCE_OF_TWO = 0.0294
 CLEAR_AGREEMENT = 0.5
 # Standard errors of a guesser's balanced accuracy; the best of fifteen guessers has nearly two.
