@@ -84,7 +84,7 @@ class LookaheadConfig:
 LOOKAHEAD = {
     # On a CPU, few images make large batches, or the ends differ by chance.
     "cpu": LookaheadConfig(
-        seconds=30.0,
+        seconds=28.7,
         training=ShortTraining(steps=100, most_images=500, largest_batch=64, steps_per_epoch=1),
         even_classes=True,
         few_shapes=True,
@@ -124,7 +124,7 @@ LOOKAHEAD_FINE_TUNING = {
     # would be no time for it at all (benchmarks/studies/agreement.py).
     "cpu": replace(
         LOOKAHEAD["cpu"],
-        seconds=92.4,
+        seconds=83.9,
         training=replace(SHORT_FINE_TUNING, most_images=250, most_images_of_a_class=5),
         features_side=128,
         features_validation=1000,
