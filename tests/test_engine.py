@@ -375,6 +375,12 @@ def test_nothing_is_sent_to_a_card_while_a_graph_is_recorded(monkeypatch):
     reader = Thread(target=device.to_device, args=(torch.zeros(1), cuda))
     graphs.Captured(step)._record([torch.zeros(1)])
     assert inside == [False] and sent.wait(10), "it waits, and comes after"
+    sent.clear()
+    monkeypatch.setattr(device, "LONGEST_RECORDING", 0.05)
+    reader = Thread(target=device.to_device, args=(torch.zeros(1), cuda))
+    with device.recording:
+        reader.start()
+        assert sent.wait(10), "but not for ever"
 
 
 def test_memory_that_is_full_while_a_graph_is_recorded_is_said_so(monkeypatch):

@@ -16,6 +16,7 @@ ALLOCATION_REFUSED = re.compile("(can't|could not) allocate")
 SMALL_BATCH_ELEMENTS = 100_000  # 128 images of 16x16 in colour
 
 recording = RLock()  # held while this process records a graph
+LONGEST_RECORDING = 120.0  # seconds; most take a few
 
 
 def resolve_device(name: str = "auto") -> torch.device:
@@ -85,8 +86,13 @@ def to_device(tensor: Tensor, device: torch.device) -> Tensor:
     """
     if device.type != "cuda":
         return tensor.to(device)
-    with recording:
+    # Not for ever: a recording may itself wait for this thread, where it clears away its reader.
+    held = recording.acquire(timeout=LONGEST_RECORDING)
+    try:
         return _copied(tensor, device)
+    finally:
+        if held:
+            recording.release()
 
 
 def _copied(tensor: Tensor, device: torch.device) -> Tensor:
