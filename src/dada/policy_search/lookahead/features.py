@@ -37,8 +37,8 @@ from dada.trials.short import seed_of, shorten
 
 BATCHES = {"cpu": 64, "cuda": 512}  # a card would wait for launches of small ones
 # Of a batch, what goes through the network at once. What a CPU writes between layers is memory that
-# it asks for anew, page by page, where it is large: EfficientNet-Lite0 takes 12 ms of a core for an
-# image of 128 pixels in batches of 64, 5 to 6 in batches of 16.
+# it asks for anew, page by page, where it is large and malloc is not told to keep it
+# (engine/memory.py), and outgrows its caches.
 SENT = {"cpu": 16, "cuda": 512}
 # Of the passes that are counted for all views, what is made. On a CPU about half of the views are
 # known already, and a pass that nothing is learned from takes less than a third of a step.
