@@ -362,10 +362,10 @@ def study(
     """Runs it on a few images; `turns` says how often the time may be asked for."""
     module = load("studies/paper.py")
 
-    def run(out: Path, only: str, turns: float = math.inf, most: int = 9) -> None:
+    def run(out: Path, only: str, *more: object, turns: float = math.inf) -> None:
         asked = itertools.count()
         monkeypatch.setattr(module.Study, "over", property(lambda self: next(asked) >= turns))
-        words = ("cifar10", "--data", few_images, "--out", out, "--at-once", 2, "--most", most)
+        words = ("cifar10", "--data", few_images, "--out", out, "--at-once", 2, *more)
         run_study(module, monkeypatch, *words, only=only)
 
     return run
@@ -382,15 +382,28 @@ def test_a_study_that_runs_out_of_time_goes_on_to_the_same_end(
     capsys.readouterr()
     stops = 0
     for turns in (0, 1, 2, 3, 4, 5, 6, 7, math.inf):
-        study(tmp_path / "parts.json", arms, turns)
+        study(tmp_path / "parts.json", arms, turns=turns)
         stops += "stopped: the time is up" in capsys.readouterr().out
     assert stops >= 3
-    study(tmp_path / "few.json", arms, most=2)
+    study(tmp_path / "few.json", arms, "--most", 2)
     first = {f"cifar10_wrn40_2: {arm}, seed 0" for arm in arms.split(",")}
     assert errors_in(tmp_path / "few.json").items() == {k: whole[k] for k in first}.items()
     assert errors_in(tmp_path / "parts.json") == whole
     checkpoints = list((tmp_path / "parts" / "train").glob("*/checkpoint.pt"))
     assert len(checkpoints) == 6
+
+
+def test_processes_share_a_study(study: Callable[..., None], tmp_path: Path) -> None:
+    """One searches, another trains what it found and joins what a third has trained."""
+    searches, others, both = (tmp_path / f"{name}.json" for name in ("searches", "others", "both"))
+    study(searches, "paper relax", "--seeds", 1, "--searches-only")
+    study(others, "dada-cifar10", "--seeds", 1)
+    study(both, "paper relax,dada-cifar10", "--seeds", 1, "--join", searches, others)
+    (search,) = json.loads(searches.read_text())["searches"].values()
+    assert errors_in(searches) == {} and search["seed"] == 1
+    assert list(json.loads(both.read_text())["searches"].values()) == [search]
+    (training,) = errors_in(others).items()
+    assert training in errors_in(both).items() and len(errors_in(both)) == 2
 
 
 def write_svhn(root: Path) -> None:

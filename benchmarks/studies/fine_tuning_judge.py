@@ -13,7 +13,7 @@ looks at. Searches are the unit: the mean of each one's trainings.
              as many trainings as all searches have together
 
 The plan is in docs/photographs.md. What is in the file is not run again, so a study may be stopped.
-To share the work between processes, give each some of it (`--only 0 1`, `--only free`) and a file
+To share the work between processes, give each some of it (`--only 0 1`, `--only none`) and a file
 of its own; the whole command with `--join` reads those files and runs what is missing.
 """
 
@@ -35,7 +35,7 @@ from rivals import FREE, rival_of
 import dada
 from dada import Policy
 from dada.config import FINE_TUNING, NAMED_BASES, TrainConfig
-from dada.data import load, split_off_validation
+from dada.data import load, reduce, split_off_validation
 from dada.engine import resolve_device
 from dada.models.weights import from_file
 
@@ -110,7 +110,8 @@ def main() -> None:
     parser.add_argument("--searches", type=int, default=4)
     parser.add_argument("--trainings", type=int, default=3)
     parser.add_argument("--at-once", type=int, default=3)
-    parser.add_argument("--only", nargs="*", help="seeds of searches, and `free`; else all")
+    parser.add_argument("--only", nargs="*", help="seeds of searches, free policies; else all")
+    parser.add_argument("--train", type=int, help="so many of the training images, drawn; else all")
     parser.add_argument("--join", type=Path, nargs="*", default=[], help="files of other processes")
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
@@ -119,6 +120,8 @@ def main() -> None:
         found |= json.loads(args.out.read_text())
     found["settings"] = {k: v for k, v in vars(args).items() if k not in NOT_SETTINGS}
     whole = load(args.data, image_size=args.image_size)
+    if args.train:
+        whole = reduce(whole, args.train, seed=0)
     assert whole.test is not None
     found["images"] = {"train": len(whole.train), "test": len(whole.test)}
     _, weights = from_file(args.weights, MODEL)
@@ -134,7 +137,7 @@ def main() -> None:
         out=args.out,
     )
     joined(found, args.join)
-    wanted = args.only or [*map(str, range(args.searches)), "free"]
+    wanted = args.only or [*map(str, range(args.searches)), *FREE]
     for seed in range(args.searches):
         if str(seed) not in wanted:
             continue
@@ -143,9 +146,8 @@ def main() -> None:
         seeds = range(1000 * seed, 1000 * seed + args.trainings)
         study_of = replace(study, arms=of_one)
         study_of.truth(seeds)
-    if "free" in wanted:
-        free = replace(study, arms={name: Policy.load(name) for name in FREE})
-        free.truth(range(args.searches * args.trainings))
+    free = replace(study, arms={name: Policy.load(name) for name in FREE if name in wanted})
+    free.truth(range(args.searches * args.trainings))
     conclude(found)
     study.save()
     columns = ["policy", "accuracy", "lowest", "highest", "n", "dada_minus", "from", "to"]

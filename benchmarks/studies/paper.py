@@ -5,15 +5,17 @@
 The plan is `benchmarks/tools/paper_plan.py`: arms, and how often each is run, fixed before the
 first number. A search is the unit: one training of what it found, with the search's seed. Policies
 are those that were found, without verification, which might return a free one in their place.
-Within a stage all searches come first, then all trainings together: those of one kind are trained
-as one stack (`dada.training.stacks`), which ends at one time. The arms take turns seed by seed:
---most N, of what is left the first N, leaves as many of each.
+All searches of a call come first, then all of its trainings together: those of one kind are trained
+as one stack (`dada.training.stacks`), which ends at one time. Stage by stage the arms take turns,
+seed by seed: --most N, of what is left the first N, leaves as many of each.
 
 DATA is anything `dada.data.load` reads with these images in it (cifar10:ROOT, an .npz). Of SVHN the
 paper trains on all images (svhn-extra:ROOT) and searches on the core set: --search-data svhn:ROOT.
 Everything goes on where it stopped: searches and trainings keep run directories with checkpoints
 beside FILE, and what is in FILE is not run again. With --minutes everything that runs writes a
 checkpoint and stops at that time. All tables may share one FILE: what two need is run once.
+To share the work between processes, give each some of it (--only, --seeds) and a FILE of its own;
+the whole command with --join reads those files and runs what is missing.
 """
 
 from __future__ import annotations
@@ -45,9 +47,10 @@ from dada.training.many import train_many
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
 
-from measure import machine, print_table
+from measure import joined, machine, print_table
 from paper_plan import PLANS, SEARCHES, Plan
 
+Unit = tuple[str, int]  # an arm and a seed
 CHOOSING = 2  # trainings of each RandAugment on half of the part that is searched on
 CHOOSING_EPOCHS = 80
 
@@ -108,28 +111,22 @@ class Study:
     def folder(self, kind: str, key: str) -> Path:
         return self.runs / kind / "".join(c if c.isalnum() else "-" for c in key)
 
-    def run_searches(self, plan: Plan, only: Sequence[str]) -> None:
+    def run_searches(self, plan: Plan, units: Sequence[Unit]) -> None:
         """Those that are not known yet, of all stages."""
-        for arm, seed in plan.units():
-            if arm in SEARCHES and (not only or arm in only):
+        for arm, seed in units:
+            if arm in SEARCHES:
                 self.policy(plan, arm, seed)
 
-    def run_units(self, plan: Plan, only: Sequence[str], most: int | None) -> None:
-        """Stage by stage: the searches, then the trainings, as many as one stack as may be."""
+    def run_units(self, plan: Plan, units: Sequence[Unit], most: int | None) -> None:
+        """First the searches, then the trainings, as many as one stack as may be."""
         recipe = recipes.named(plan.train, wants="train")
-        wanted = [unit for unit in plan.units() if not only or unit[0] in only]
-        left = [unit for unit in wanted if plan.key(*unit) not in self.found["trainings"]]
-        left = left[:most]
-        for stage in plan.units_of_stages():
-            together = [unit for unit in left if unit in stage]
-            policies = [self.policy(plan, *unit) for unit in together]
-            keys = [plan.key(*unit) for unit in together]
-            rows = [{"arm": arm, "seed": seed, "recipe": recipe.name} for arm, seed in together]
-            jobs = [
-                self.job(recipe, policy, arm, seed)
-                for policy, (arm, seed) in zip(policies, together, strict=True)
-            ]
-            self.train(jobs, keys, rows)
+        left = [unit for unit in units if plan.key(*unit) not in self.found["trainings"]][:most]
+        policies = [self.policy(plan, *unit) for unit in left]
+        jobs = [
+            self.job(recipe, policy, *unit) for policy, unit in zip(policies, left, strict=True)
+        ]
+        rows = [{"arm": arm, "seed": seed, "recipe": recipe.name} for arm, seed in left]
+        self.train(jobs, [plan.key(*unit) for unit in left], rows)
 
     def train(self, jobs: list[Job], keys: list[str], rows: list[dict[str, Any]]) -> None:
         """All of them side by side, into the file one by one as they end."""
@@ -298,6 +295,8 @@ def main() -> None:
     parser.add_argument("--search-data", help="images to search on, where those are others")
     parser.add_argument("--out", type=Path, required=True, help="JSON; may hold other tables too")
     parser.add_argument("--only", default="", help="arms, with commas between")
+    parser.add_argument("--seeds", type=int, nargs="*", help="of the plan's; else all")
+    parser.add_argument("--join", type=Path, nargs="*", default=[], help="files of other processes")
     parser.add_argument("--searches-only", action="store_true", help="train nothing")
     parser.add_argument("--most", type=int, help="trainings of this call, of every table")
     parser.add_argument("--at-once", type=int, help="trainings or stacks that share the card")
@@ -310,12 +309,18 @@ def main() -> None:
         parser.error(f"--only: {unknown.pop()!r} is none of {', '.join(sorted(known))}")
     limits = {"minutes": asked.minutes, "at_once": asked.at_once}
     study = Study(asked.out, asked.data, asked.search_data, trial=asked.trial, **limits)
+    joined(study.found, asked.join)
     try:
         for plan in plans:
+            units = [
+                (arm, seed)
+                for arm, seed in plan.units()
+                if (not only or arm in only) and (asked.seeds is None or seed in asked.seeds)
+            ]
             if asked.searches_only:
-                study.run_searches(plan, only)
+                study.run_searches(plan, units)
             else:
-                study.run_units(plan, only, asked.most)
+                study.run_units(plan, units, asked.most)
     except OutOfTimeError:
         print("stopped: the time is up; the same command goes on from here")
     trainings = study.found["trainings"]

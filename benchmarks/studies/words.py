@@ -6,7 +6,9 @@
 A search says it by the runs of its first round, made again where they show nothing; nothing else
 of it is run here. With --shuffle every search has labels in another order, of which no policy
 knows anything. With --pool images are drawn from those to train and to test, as a judge draws them.
-What is in the file is not run again.
+What is in the file is not run again. To share the work between processes, give each some of it
+(`--first`, `--searches`) and a file of its own; the whole command with `--join` reads those files
+and runs what is missing.
 """
 
 from __future__ import annotations
@@ -68,6 +70,7 @@ def main() -> None:
     parser.add_argument("--sample-seed", type=int, default=0)
     parser.add_argument("--pool", action="store_true")
     parser.add_argument("--shuffle", action="store_true")
+    parser.add_argument("--join", type=Path, nargs="*", default=[], help="files of other processes")
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
     args.device = resolve_device(args.device).type
@@ -77,14 +80,14 @@ def main() -> None:
     if args.pool:
         whole = Sample.drawn(source, args.train, args.sample_seed, pool=True, suffix="").whole
     images, labels_N = whole.train.batch(torch.arange(len(whole.train)))
-    rows: list[dict[str, Any]] = []
-    if args.out and args.out.exists():
-        rows = json.loads(args.out.read_text())["rows"]
-    known = {row["seed"] for row in rows}
-    for seed in sorted(set(range(args.first, args.first + args.searches)) - known):
-        rows.append(word_of(images, labels_N, args, seed))
-        print(seed, rows[-1]["word"], f"({rows[-1]['seconds']:.0f} s)", flush=True)
-        settings = {k: v for k, v in vars(args).items() if k not in ("data", "out")}
+    found = args.join + [file for file in [args.out] if file and file.exists()]
+    known = {row["seed"]: row for file in found for row in json.loads(file.read_text())["rows"]}
+    for seed in range(args.first, args.first + args.searches):
+        if seed not in known:
+            known[seed] = word_of(images, labels_N, args, seed)
+            print(seed, known[seed]["word"], f"({known[seed]['seconds']:.0f} s)", flush=True)
+        rows = [known[each] for each in sorted(known)]
+        settings = {k: v for k, v in vars(args).items() if k not in ("data", "out", "join")}
         words = Counter(row["word"] for row in rows)
         content = {"machine": machine(), "settings": settings, "words": words, "rows": rows}
         if args.out:

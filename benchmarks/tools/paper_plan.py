@@ -21,13 +21,8 @@ class Plan:
     stages: tuple[tuple[tuple[str, ...], int], ...]
 
     def units(self) -> Iterator[tuple[str, int]]:
-        for stage in self.units_of_stages():
-            yield from stage
-
-    def units_of_stages(self) -> list[list[tuple[str, int]]]:
-        return [
-            [(arm, seed) for seed in range(count) for arm in arms] for arms, count in self.stages
-        ]
+        for arms, count in self.stages:
+            yield from ((arm, seed) for seed in range(count) for arm in arms)
 
     def key(self, arm: str, seed: int) -> str:
         """What the file of results calls one training: the same in every plan that has it."""
