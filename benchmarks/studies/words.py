@@ -2,10 +2,13 @@
 
     python benchmarks/studies/words.py DATA --train 1000 [--model wrn40_2] [--out FILE]
     python benchmarks/studies/words.py digits --train 200 --shuffle [--out FILE]
+    python benchmarks/studies/words.py digits --train 200 --shuffle --settings-of cuda
 
 A search says it by the runs of its first round, made again where they show nothing; nothing else
 of it is run here. With --shuffle every search has labels in another order, of which no policy
 knows anything. With --pool images are drawn from those to train and to test, as a judge draws them.
+With --settings-of a device searches as on that one, wherever it runs: steps, runs and whether to
+look again are settings; --lookahead gives them other seconds.
 What is in the file is not run again. To share the work between processes, give each some of it
 (`--first`, `--searches`) and a file of its own; the whole command with `--join` reads those files
 and runs what is missing.
@@ -28,7 +31,7 @@ from judge import Sample
 from dada import models
 from dada.api.preparation import SharedOptions, prepare
 from dada.api.searching import search_job
-from dada.config import Base
+from dada.config import LOOKAHEAD, Base
 from dada.data import load, reduce
 from dada.engine import resolve_device
 from dada.policy_search.lookahead import Told, first_round, plan_for
@@ -49,7 +52,10 @@ def word_of(
         model=args.model, seed=seed, device=args.device, settings={"base": Base()}
     )
     asked = prepare("search", (images, labels_N), options)
-    _, job, _ = search_job(asked, None, "dada", None, False, None)
+    settings = LOOKAHEAD[args.settings_of or args.device]
+    seconds = settings.seconds if args.lookahead is None else args.lookahead
+    settings = replace(settings, seconds=seconds)
+    _, job, _ = search_job(asked, None, "dada", settings, False, None)
     plan = plan_for(job)
     assert plan is not None
     losses, signal = first_round(plan, Told())
@@ -65,6 +71,8 @@ def main() -> None:
     parser.add_argument("--image-size", type=int)
     parser.add_argument("--model")
     parser.add_argument("--device", default="auto")
+    parser.add_argument("--settings-of", choices=sorted(LOOKAHEAD), help="else of the device")
+    parser.add_argument("--lookahead", type=float, help="seconds of it, else the default's")
     parser.add_argument("--searches", type=int, default=8)
     parser.add_argument("--first", type=int, default=0, help="seed of the first")
     parser.add_argument("--sample-seed", type=int, default=0)

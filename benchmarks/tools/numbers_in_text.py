@@ -60,6 +60,11 @@ def _planted(counted: str) -> str:
     return f"{found[counted]} of {len(found['rows'])}"
 
 
+def _words(study: str, word: str) -> str:
+    found = result_of(f"words-{study}")
+    return f"{found['words'].get(word, 0)} of {len(found['rows'])}"
+
+
 def _searches_agree(data: str) -> str:
     return f"{result_of(f'agreement-{data}')['agreement']['mean']:.2f}"
 
@@ -139,6 +144,7 @@ NUMBERS: dict[str, Callable[..., str]] = {
     "claims": _claims,
     "no signal": _no_signal,
     "planted": _planted,
+    "words": _words,
     "searches agree": _searches_agree,
     "fine-tuning seconds": seconds_of_searches,
     "fine-tuning gain": gain_over,
