@@ -547,6 +547,13 @@ def test_tables_and_numbers_are_the_measured_ones() -> None:
     subprocess.run(check, check=True)
 
 
+@pytest.mark.parametrize("page", PAGES, ids=page_ids(PAGES))
+def test_no_line_begins_with_the_marker_of_a_number(page: Path) -> None:
+    """Markdown takes a line that begins with a comment for HTML: its stars and links show raw."""
+    begins = re.compile(r"^ *(?:[-*] +|\d+\. +)?<!-- number: .*", re.MULTILINE)
+    assert begins.findall(read(page)) == []
+
+
 def test_the_questions_name_every_dependency() -> None:
     project = tomllib.loads(read(ROOT / "pyproject.toml"))["project"]
     needed = {re.split(r"[<>=]", name)[0] for name in project["dependencies"]}
