@@ -471,7 +471,6 @@ def sentences_about_settings() -> dict[str, list[str]]:
             f"as above, {search.batch_size}, {search.lr:g}",
             f"may look twice, less than {WEAK_CHANCE_OF_TWO} at either look",
         ],
-        "docs/settings.md": [f"{steps} steps ({fewer} on a GPU, and where a"],
         "docs/estimators.md": [f"{search.magnitude_bins} bins"],
         "docs/verify.md": [
             f"it is {verified.seconds:g} on a GPU, and a training has {long.steps} steps there "
