@@ -471,7 +471,6 @@ def sentences_about_settings() -> dict[str, list[str]]:
             f"as above, {search.batch_size}, {search.lr:g}",
             f"may look twice, less than {WEAK_CHANCE_OF_TWO} at either look",
         ],
-        "docs/settings.md": [f"{steps} steps ({fewer} on a GPU, and where a"],
         "docs/estimators.md": [f"{search.magnitude_bins} bins"],
         "docs/verify.md": [
             f"it is {verified.seconds:g} on a GPU, and a training has {long.steps} steps there "
@@ -545,6 +544,13 @@ def test_defaults_and_limits_in_the_text_are_the_codes(page: str) -> None:
 def test_tables_and_numbers_are_the_measured_ones() -> None:
     check = [sys.executable, str(ROOT / "benchmarks" / "tools" / "tables.py"), "--check"]
     subprocess.run(check, check=True)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_ids(PAGES))
+def test_no_line_begins_with_the_marker_of_a_number(page: Path) -> None:
+    """Markdown takes a line that begins with a comment for HTML: its stars and links show raw."""
+    begins = re.compile(r"^ *(?:[-*] +|\d+\. +)?<!-- number: .*", re.MULTILINE)
+    assert begins.findall(read(page)) == []
 
 
 def test_the_questions_name_every_dependency() -> None:

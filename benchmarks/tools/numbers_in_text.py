@@ -15,7 +15,7 @@ from typing import Any
 from found_policies import found_policies
 from measure import result_of, welch
 from paper_tables import errors_of, found
-from photo_tables import gain_over, least_gain_over, seconds_of_searches
+from photo_tables import interval_over, least_gain_over, seconds_of_searches
 from study_tables import gain_on_a_cpu
 
 NUMBER = re.compile(r"<!-- number: (.*?) -->(.*?)<!-- /number -->", re.DOTALL)
@@ -138,7 +138,6 @@ def _several(at_once: str) -> str:
 NUMBERS: dict[str, Callable[..., str]] = {
     "gain": lambda data, policy: f"{judged(data, policy)['dada_minus']:.2f}",
     "interval": _interval,
-    "n": lambda data, policy: str(judged(data, policy)["n"]),
     "fidelity": _fidelity,
     "task gain": _task_gain,
     "claims": _claims,
@@ -147,8 +146,8 @@ NUMBERS: dict[str, Callable[..., str]] = {
     "words": _words,
     "searches agree": _searches_agree,
     "fine-tuning seconds": seconds_of_searches,
-    "fine-tuning gain": gain_over,
     "fine-tuning least gain": least_gain_over,
+    "fine-tuning interval": interval_over,
     "gain on a CPU": gain_on_a_cpu,
     "off published": _off_published,
     "full-size gain": _full_size_gain,

@@ -81,13 +81,14 @@ def seconds_of_searches() -> str:
     return f"{statistics.median(each['seconds'] for each in searches):.0f}"
 
 
-def gain_over(policy: str) -> str:
-    return f"{mean_gain_over(policy)[0]:.2f}"
-
-
 def least_gain_over(policy: str) -> str:
     """The lower end of the interval."""
     return f"{mean_gain_over(policy)[1]:.2f}"
+
+
+def interval_over(policy: str) -> str:
+    mean, low, high = mean_gain_over(policy)
+    return f"{mean:+.2f} ({low:+.2f} to {high:+.2f})"
 
 
 def agreement_table() -> str:

@@ -63,6 +63,28 @@ def ops_table() -> str:
     return "\n".join(lines) + "\n"
 
 
+def short_ops_table() -> str:
+    """Of the table of operations.md: one line for each place a policy runs in, with its peer."""
+    by_hand = "a loop around Pillow"
+    chosen = (
+        ("ops-cpu", "one CPU thread, batches", "dada, batch", "times", by_hand),
+        ("ops-cpu", "one CPU thread, PIL images", "dada, PIL one by one", "times", by_hand),
+        ("ops-cpu", "2 workers, PIL images", "2 workers: dada, PIL", "times", by_hand),
+        ("ops-gpu", "GPU, batches", "dada, plain calls", "times_fastest_peer", "the fastest peer"),
+    )
+    rows = []
+    for name, where, contender, ratio, peer in chosen:
+        result = result_of(name)
+        sides = {row["side"]: row for row in result["rows"] if row["contender"] == contender}
+        machine = result["machine"]["gpu" if name == "ops-gpu" else "cpu"]
+        cells = (
+            f"{sides[side]['images_per_second']:,.0f} ({_times(sides[side][ratio])})"
+            for side in (32, 224)
+        )
+        rows.append((f"{where} ({machine})", *cells, peer))
+    return markdown(("images a second (times the peer)", "32x32", "224x224", "peer"), rows)
+
+
 def threads_table() -> str:
     """A batch on several threads, for as many as the machine of the file has cores."""
     result = result_of("ops-threads")
@@ -290,7 +312,7 @@ def _shared_out(trainings: int, candidates: int) -> tuple[int, int]:
 
 # Page -> name of the table -> what makes it.
 TABLES: dict[str, dict[str, Callable[[], str]]] = {
-    "README.md": {"ops table": ops_table},
+    "README.md": {"short ops table": short_ops_table},
     "docs/results.md": {
         "train table": train_table,
         "stacks table": stacks_table,
@@ -302,7 +324,7 @@ TABLES: dict[str, dict[str, Callable[[], str]]] = {
         "cifar10 table": cifar10_table,
     },
     "docs/detection.md": DETECTION,
-    "docs/operations.md": {"threads table": threads_table},
+    "docs/operations.md": {"ops table": ops_table, "threads table": threads_table},
     "docs/estimators.md": ESTIMATORS,
     "docs/paper.md": PAPER | BACKBONES,
     "docs/policy-format.md": {"found policies table": found_table},
