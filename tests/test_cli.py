@@ -51,6 +51,18 @@ def test_the_version(tmp_path):
     assert (done.returncode, done.stdout, done.stderr) == (0, f"dada {dada.__version__}\n", "")
 
 
+def test_who_works_among_the_images_can_search_twice(tmp_path, monkeypatch):
+    for name in ("cat", "dog"):
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        for k in range(4):
+            Image.new("RGB", (8, 8), (k, 0, 0)).save(tmp_path / "photos" / name / f"{k}.png")
+    monkeypatch.chdir(tmp_path / "photos")
+    for more in ([], ["--out", "runs/again"]):
+        quick = ["--epochs", "1", "--lookahead", "0", "--device", "cpu", "--quiet"]
+        app(["search", ".", *quick, *more], standalone_mode=False)
+    assert sorted(path.name for path in Path("runs").iterdir()) == ["again", "search-photos"]
+
+
 def test_a_mistake_is_one_line_and_exit_code_2(tmp_path):
     done = as_a_process("show", "no-such-policy", cwd=tmp_path)
     assert done.returncode == 2 and done.stdout == ""

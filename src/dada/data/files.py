@@ -237,7 +237,12 @@ def _class_folder(root: str, walk: Walk) -> dict[str, list[str]]:
                 "its own, or describe them by a .csv of path,label"
             )
         raise ValueError(f"{root}: no class folders here; expected {root}/<class>/<image>")
-    found = {os.path.basename(folder): walk.files(folder) for folder in folders}
+    searched = {folder: walk.files(folder) for folder in folders}
+    found = {  # a folder with nothing but run directories is no class
+        os.path.basename(folder): files
+        for folder, files in searched.items()
+        if files or not walk.has_runs(folder)
+    }
     left_out = "".join(f" ({note})" for note in walk.notes()[:1])
     if not any(found.values()):
         raise ValueError(f"{root}: no image files in its {len(found)} folders{left_out}")

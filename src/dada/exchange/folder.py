@@ -108,6 +108,8 @@ def _files(source: Path, result: FolderResult) -> list[Path]:
         result.skipped.append(f"{Path(path).relative_to(source)}: neither a file nor a folder")
     for path in walk.not_followed:
         result.skipped.append(f"{Path(path).relative_to(source)}: a link that leads back")
+    for path in walk.runs:
+        result.skipped.append(f"{Path(path).relative_to(source)}: a run directory")
     return sorted(files)
 
 
