@@ -19,6 +19,7 @@ from dada.config.phases import (
     ShortTraining,
     VerifyConfig,
 )
+from dada.names import did_you_mean
 from dada.safe_text import quoted
 
 __all__ = [
@@ -331,6 +332,7 @@ def changed(start: Settings, changes: Mapping[str, Any]) -> Settings:
         if name not in known:
             raise ValueError(
                 f"unknown setting {quoted(name)}; there are {', '.join(sorted(known))}"
+                f"{did_you_mean(name, known)}"
             )
     given = {name: value for name, value in changes.items() if value is not None}
     return replace(start, **given)  # type: ignore[type-var]
