@@ -20,7 +20,7 @@ import dada
 from dada.config import LOOKAHEAD, LOOKAHEAD_FINE_TUNING, VERIFY, VERIFY_FINE_TUNING
 from dada.policy import Policy
 from dada.terminal.commands import app
-from dada.terminal.errors import in_flags
+from dada.terminal.errors import in_flags, in_words
 from dada.terminal.options import RunOptions
 
 SOURCE = Path(__file__).parents[1] / "src"
@@ -49,6 +49,13 @@ def as_a_process(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]
 def test_the_version(tmp_path):
     done = as_a_process("--version", cwd=tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (0, f"dada {dada.__version__}\n", "")
+
+
+def test_errors_of_the_system_name_the_file_and_no_number():
+    assert in_words(PermissionError(13, "Permission denied", "a\n.json")) == (
+        "a\\n.json: Permission denied"
+    )
+    assert in_words(OSError("gone")) == "gone"
 
 
 def test_of_a_large_image_nothing_is_said_of_attacks(tmp_path):

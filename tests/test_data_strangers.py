@@ -115,6 +115,17 @@ def test_no_other_format_of_pillow_is_opened(tmp_path: Path, monkeypatch: Any) -
         data.load(root)
 
 
+def test_a_file_that_may_not_be_read_is_named_once(tmp_path: Path, monkeypatch: Any) -> None:
+    def refused(file: str) -> None:
+        raise PermissionError(13, "Permission denied", file)
+
+    monkeypatch.setattr("dada.data.images.opened", refused)
+    with pytest.raises(
+        ValueError, match=r"x\.png: cannot be read as an image \(Permission denied\);"
+    ):
+        file_info(str(tmp_path / "x.png"))
+
+
 def test_run_directories_among_the_classes_are_passed_over(tmp_path: Path) -> None:
     root = folder(tmp_path)  # somebody who works in it: `dada search .` writes to runs/
     before = data.load(root).fingerprint

@@ -14,7 +14,7 @@ from dada.renamed import new_flags
 from dada.terminal import completion
 from dada.terminal.answers import Answer, OutputOptions
 from dada.terminal.app import Data, app
-from dada.terminal.errors import UsageMistake, in_flags, usage_in_words
+from dada.terminal.errors import UsageMistake, in_flags, in_words, usage_in_words
 from dada.terminal.options import (
     LOOKAHEAD_DEFAULTS,
     VERIFY_DEFAULTS,
@@ -233,5 +233,5 @@ def main() -> None:
     except (ValueError, OSError) as error:
         if "--debug" in sys.argv:
             raise
-        echo(f"dada: {in_flags(str(error), app, arguments)}", error=True)
+        echo(f"dada: {in_flags(in_words(error), app, arguments)}", error=True)
         sys.exit(2)
