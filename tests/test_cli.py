@@ -20,7 +20,7 @@ import dada
 from dada.config import LOOKAHEAD, LOOKAHEAD_FINE_TUNING, VERIFY, VERIFY_FINE_TUNING
 from dada.policy import Policy
 from dada.terminal.commands import app
-from dada.terminal.errors import in_flags
+from dada.terminal.errors import in_flags, in_words
 from dada.terminal.options import RunOptions
 
 SOURCE = Path(__file__).parents[1] / "src"
@@ -49,6 +49,32 @@ def as_a_process(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]
 def test_the_version(tmp_path):
     done = as_a_process("--version", cwd=tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (0, f"dada {dada.__version__}\n", "")
+
+
+def test_errors_of_the_system_name_the_file_and_no_number():
+    assert in_words(PermissionError(13, "Permission denied", "a\n.json")) == (
+        "a\\n.json: Permission denied"
+    )
+    assert in_words(OSError("gone")) == "gone"
+
+
+def test_of_a_large_image_nothing_is_said_of_attacks(tmp_path):
+    # Pillow warns from 89 million pixels; a header is enough to be warned of.
+    (tmp_path / "map.pgm").write_bytes(b"P5 9500 9500 255\n")
+    done = as_a_process("apply", "none", "map.pgm", "done", cwd=tmp_path)
+    assert done.returncode == 2 and done.stderr.startswith("dada: map.pgm: no image could be read")
+
+
+def test_who_works_among_the_images_can_search_twice(tmp_path, monkeypatch):
+    for name in ("cat", "dog"):
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        for k in range(4):
+            Image.new("RGB", (8, 8), (k, 0, 0)).save(tmp_path / "photos" / name / f"{k}.png")
+    monkeypatch.chdir(tmp_path / "photos")
+    for more in ([], ["--out", "runs/again"]):
+        quick = ["--epochs", "1", "--lookahead", "0", "--device", "cpu", "--quiet"]
+        app(["search", ".", *quick, *more], standalone_mode=False)
+    assert sorted(path.name for path in Path("runs").iterdir()) == ["again", "search-photos"]
 
 
 def test_a_mistake_is_one_line_and_exit_code_2(tmp_path):

@@ -171,8 +171,8 @@ def test_policies_may_be_objects_and_run_directories(stripes, trained, tmp_path)
 
 MISTAKES = {
     "unknown policy": ({"policies": ["uniform", "unifrom"]}, "no policy 'unifrom': neither a file"),
-    "one policy": ({"policies": ["uniform"]}, "a comparison needs two policies or more, got unif"),
-    "no policy": ({"policies": []}, "a comparison needs two policies or more, got none; add unif"),
+    "one policy": ({"policies": ["uniform"]}, "a comparison needs two policies or more, got ['uni"),
+    "no policy": ({"policies": []}, "a comparison needs two policies or more, got []; add unif"),
     "twice": ({"policies": ["none", "none"]}, "policy 'none' is named twice"),
     "the same": (
         {"policies": ["randaugment", "randaugment:1,0.5"]},
@@ -182,8 +182,8 @@ MISTAKES = {
         {"policies": ["autoaugment:cifar10", "autoaugment"]},
         "'autoaugment:cifar10' and 'autoaugment' do the same",
     ),
-    "no seeds": ({"seeds": 0}, "there should be one seed or more, got none"),
-    "negative seeds": ({"seeds": -2}, "there should be one seed or more, got none"),
+    "no seeds": ({"seeds": 0}, "`seeds` should be one or more"),
+    "negative seeds": ({"seeds": -2}, "`seeds` should be one or more"),
     "a seed twice": ({"seeds": [1, 1]}, "`seeds` should differ, got 1, 1"),
     "a negative seed": ({"seeds": [-1]}, "a seed should be in 0..2^62, got -1"),
     "metric": (
@@ -196,6 +196,7 @@ MISTAKES = {
     "recipe": ({"recipe": "cifar"}, "no recipe 'cifar' to train with; there are cifar10_wrn40_2"),
     "search recipe": ({"recipe": "reduced_svhn_wrn28_10"}, "to train with; did you mean svhn_"),
     "setting": ({"epoch": 3}, "unknown setting 'epoch'; there are base, batch_size"),
+    "nearly a setting": ({"optimiser": "sgd"}, "; did you mean optimizer?"),
     "value": ({"lr": -1.0}, "`lr` should be positive, got -1.0"),
     "device": ({"device": "tpu"}, "device 'tpu' is not known"),
 }
@@ -476,7 +477,7 @@ def test_the_command(command, trained, tmp_path):
 def test_a_mistake_in_the_command_is_one_line(command, trained):
     for arguments, says in (
         (["--policies", "uniform,nonee"], "no policy 'nonee'"),
-        (["--seeds", "0"], "one seed or more"),
+        (["--seeds", "0"], "--seeds should be one or more"),
         (["no/such/folder"], "no such file or folder"),
         (["--model", "vgg"], "model 'vgg': no such model"),
     ):

@@ -73,6 +73,16 @@ def test_the_best_of_many_is_not_held_to_a_plain_interval():
     assert widened / trials <= 0.05 < 0.09 < plain / trials, (widened, plain)
 
 
+def test_an_interval_that_ends_at_zero_sees_nothing():
+    """Two seeds that agree by luck on one image of 153: the interval is one image each way."""
+    scores = {
+        "none": [100 * 136 / 153, 100 * 139 / 153],
+        "uniform": [100 * k / 153 for k in (137, 140)],
+    }
+    (found,) = differences(scores, ["uniform", "none"], resolution=100 / 153)
+    assert found.interval == (pytest.approx(-200 / 153), 0.0) and not found.seen
+
+
 # --- who is held against whom -------------------------------------------------------------------
 
 LOW, MIDDLE, HIGH = [90.0, 90.2, 90.1], [93.0, 93.1, 93.3], [95.0, 95.2, 95.3]

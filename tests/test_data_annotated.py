@@ -14,7 +14,7 @@ import pytest
 import torch
 from PIL import Image
 
-from dada.data import Split, load
+from dada.data import Split, load, split_off_validation
 from dada.data.outlines import objects_map
 from scenes import (
     WRITERS,
@@ -338,6 +338,25 @@ def test_several_labels_in_a_csv(tmp_path: Path) -> None:
     (tmp_path / "list.csv").write_text("path,labels\n000.png,a\n001.png,a\n")
     with pytest.raises(ValueError, match="1 labels in all; two or more are needed"):
         load(tmp_path / "list.csv")
+
+
+def test_groups_of_a_csv_with_several_labels_stay_whole(tmp_path: Path) -> None:
+    for i in range(48):
+        Image.new("L", (8, 8), i).save(tmp_path / f"{i:03d}.png")
+    rows = [f"{i:03d}.png,{'cat' if i % 2 else 'dog;bird'},p{i // 4}" for i in range(48)]
+    rows[0] = "000.png,fish,p0"
+    rows[1] = "001.png,fish,p0"  # a class of one group alone stands in nobody's way
+    (tmp_path / "list.csv").write_text("path,labels,group\n" + "\n".join(rows))
+    for seed in range(5):
+        split = split_off_validation(load(tmp_path / "list.csv"), 0.5, seed)
+        train_N, val_N = split.groups["train"], split.groups["val"]
+        assert not set(train_N.tolist()) & set(val_N.tolist())
+        assert len(train_N) == len(val_N) == 24
+    rows[2] += ",test"
+    shared = "\n".join(["path,labels,group,split", *rows])
+    (tmp_path / "list.csv").write_text(shared)
+    notes = load(tmp_path / "list.csv").notes
+    assert "groups have images in both train and test (p0); results on test may be" in notes[0]
 
 
 def test_several_labels_in_an_npz(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from PIL import Image
 
 from dada import data
 from dada.data.images import Preprocessing, open_file, to_eight_bits, white_level
+from dada.data.raw import RawArrays, RawSplit
 
 
 def save(path: Path, array: Any, mode: str | None = None, **options: Any) -> None:
@@ -381,3 +382,34 @@ def test_fingerprint_of_lazy_data_is_that_of_earlier_versions(tmp_path: Path) ->
         Image.new("RGB", (5, 4), (level, 0, 0)).save(tmp_path / name)
     lazy = data.load(tmp_path, in_memory=False).fingerprint
     assert lazy == "c98197d022e2a321964670157f8c60e043272f75332f9ad1cda443bbac1e215b"
+
+
+# ---------------------------------------------------------------- as they are printed
+
+
+def test_reprs_of_data_say_what_it_is_and_hold_no_tensor(tmp_path: Path) -> None:
+    split = data.load("digits")
+    assert repr(split) == (
+        "<Split digits: 1,297 train, 500 test; 10 classes; 8x8 grey; 0, 1, 2, 3, ... (10 in all); "
+        "in memory (cpu)>"
+    )
+    assert repr(split.train) == "<TensorPart of 1,297 images, 8x8 grey, in memory (cpu)>"
+    for i in range(6):
+        file = tmp_path / "ab"[i % 2] / f"{i}.png"
+        file.parent.mkdir(exist_ok=True)
+        Image.new("RGB", (12, 8), (i, 0, 0)).save(file)
+    train = data.load(tmp_path, in_memory=False).train
+    assert repr(train) == f"<FilePart of 6 images, 12x8 RGB, files in {tmp_path}>"
+    train = data.load(Plain(), in_memory=False).train
+    assert repr(train) == "<DatasetPart of 4 images, 8x8 grey, read from Plain>"
+    array = np.zeros((2, 1, 4, 4), np.uint8)
+    raw = RawArrays(images_NCHW=array, labels_N=torch.tensor([0, 1]))
+    assert "{'train': <RawArrays of 2 images>}" in repr(RawSplit(parts={"train": raw}, name="x"))
+
+
+class Plain:
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, i: int) -> tuple[torch.Tensor, int]:
+        return torch.zeros(1, 8, 8, dtype=torch.uint8), i % 2

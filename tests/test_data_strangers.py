@@ -23,6 +23,7 @@ from dada import data
 from dada.data import copies, npz
 from dada.data.archives import _ArraysOnly
 from dada.data.images import file_info, open_file
+from dada.runlog import RunLog
 
 
 def write(path: Path, seed: int) -> Path:
@@ -112,6 +113,30 @@ def test_no_other_format_of_pillow_is_opened(tmp_path: Path, monkeypatch: Any) -
     (root / "cat" / "x.eps").rename(root / "cat" / "x.jpg")
     with pytest.raises(ValueError, match=r"x\.jpg: cannot be read as an image \(cannot identify"):
         data.load(root)
+
+
+def test_a_file_that_may_not_be_read_is_named_once(tmp_path: Path, monkeypatch: Any) -> None:
+    def refused(file: str) -> None:
+        raise PermissionError(13, "Permission denied", file)
+
+    monkeypatch.setattr("dada.data.images.opened", refused)
+    with pytest.raises(
+        ValueError, match=r"x\.png: cannot be read as an image \(Permission denied\);"
+    ):
+        file_info(str(tmp_path / "x.png"))
+
+
+def test_run_directories_among_the_classes_are_passed_over(tmp_path: Path) -> None:
+    root = folder(tmp_path)  # somebody who works in it: `dada search .` writes to runs/
+    before = data.load(root).fingerprint
+    for run in (root / "runs" / "search-photos", root / "cat" / "run"):
+        RunLog(run).config({})
+        write(run / "policy.png", 3)
+    split = data.load(root)
+    assert split.classes == ("cat", "dog") and split.fingerprint == before
+    assert split.notes == ("2 run directories were passed over: cat/run, ...",)
+    write(root / "runs" / "x.png", 4)
+    assert "runs" in data.load(root).classes
 
 
 def test_files_that_are_passed_over_are_counted_and_named_once(tmp_path: Path) -> None:

@@ -263,6 +263,10 @@ def test_what_cannot_be_written_is_skipped_and_a_full_disk_is_named(photos, tmp_
     with pytest.raises(OSError, match=r"cannot be written \(No space left\); make room, then try"):
         apply_to_folder(INVERT, photos, tmp_path / "two")
     assert len(contents(tmp_path / "two")) == 1
+    failing.turn = [True]
+    monkeypatch.setattr(Image.Image, "save", failing(errno.EACCES, "Permission denied"))
+    with pytest.raises(OSError, match=r"\(Permission denied\); choose another place"):
+        apply_to_folder(INVERT, photos, tmp_path / "three")
 
 
 def test_pipes_and_loops_are_skipped(photos, tmp_path):

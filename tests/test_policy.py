@@ -127,6 +127,11 @@ def test_a_policy_does_not_change():
     assert isinstance(policy.subpolicies, tuple) and isinstance(policy.subpolicies[0].ops, tuple)
 
 
+def test_rows_of_another_form_are_refused_in_words():
+    with pytest.raises(ValueError, match=r"^`rows` should be a list of sub-policies"):
+        Policy.from_rows([("Rotate", 1.0, 0.5)])
+
+
 def test_the_old_name_of_from_rows_warns():
     rows = [[("Rotate", 0.5, 0.25)], [("Invert", 1.0, 0.0)]]
     with pytest.warns(DeprecationWarning, match=r"Policy.uniform\(rows\) is now Policy.from_rows"):

@@ -156,9 +156,10 @@ def test_reprs_are_short(dots):
     for value, start in (
         (found, "<Result of "),
         (trained, "<Trained Small, "),
-        (compared, "<Comparison on arrays, 1 seeds"),
+        (compared, "<Comparison on arrays, 1 seed,"),
     ):
         assert repr(value).startswith(start) and len(repr(value)) < 250
+    assert "confusion" not in repr(trained.scores) and "class_error" not in repr(compared["none"])
 
 
 # --- before a comparison ------------------------------------------------------------------------

@@ -303,3 +303,9 @@ def test_tables_are_made_once_per_device(device):
     tables = PolicyTables.of(Policy.from_rows([[("Rotate", 0.5, 0.5)]]), space, device)
     drawn, *never = tables.op_index_NK.tolist()
     assert drawn == [4] and set(map(tuple, never)) == {(ops.NO_OP,)}
+
+
+def test_reprs_say_what_can_be_done() -> None:
+    space = SearchSpace.named("paper", exclude=[op.name for op in ops.PAPER[3:]])
+    assert repr(space) == "<SearchSpace paper, 2 in a sub-policy, of ShearX, ShearY, TranslateX>"
+    assert repr(space.op("ShearX")) == "<Op ShearX by +-0.00 to 0.30>"

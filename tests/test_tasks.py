@@ -282,9 +282,7 @@ def test_many_images_are_searched_with_as_many_as_there_is_time_for() -> None:
         seen = found.policy.provenance["lookahead"]
         assert seen["runs"] == 2 and ("stand_in" in seen) is stands_in
     small = Masks(12, 0, side=32)
-    with pytest.raises(
-        ValueError, match=r"0\.1 seconds are too few for that; give `lookahead` more"
-    ):
+    with pytest.raises(ValueError, match=r"0\.1 seconds are too few for that; raise `lookahead`"):
         dada.search(small, device="cpu", lookahead=0.1)
     split = split_off_validation(load(small), 0.5, 0)
     base = dada.config.Base()

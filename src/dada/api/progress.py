@@ -145,7 +145,8 @@ class CompareProgress(RunProgress):
         self.begin(split, "compare", f"{model}; {total} trainings")
 
     def plan(self, plan: Plan) -> None:
-        words = f"{plan.epochs} epochs each, about {duration(plan.seconds)} in all (counted, "
+        epochs = "1 epoch" if plan.epochs == 1 else f"{plan.epochs} epochs"
+        words = f"{epochs} each, about {duration(plan.seconds)} in all (counted, "
         words += "not measured)"
         if plan.seconds > LONG and plan.seeds > FEW_SEEDS:
             words += f"; {FEW_SEEDS} seeds take {duration(plan.seconds_with(FEW_SEEDS))}"

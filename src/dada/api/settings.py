@@ -188,7 +188,7 @@ def seeds_of(seeds: int | Sequence[int]) -> tuple[int, ...]:
     if many or len(numbers) > MOST_SEEDS:
         raise ValueError(f"`seeds` should be at most {MOST_SEEDS:,} trainings of every policy")
     if not numbers:
-        raise ValueError("there should be one seed or more, got none")
+        raise ValueError("`seeds` should be one or more")
     if len(set(numbers)) < len(numbers):
         raise ValueError(f"`seeds` should differ, got {_some(numbers)}")
     if any(not 0 <= number < 2**62 for number in numbers):

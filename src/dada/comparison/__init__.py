@@ -199,8 +199,7 @@ def named_policies(policies: Sequence[PolicyLike]) -> dict[str, Policy]:
         named[name] = policy
     if len(named) < 2:
         raise ValueError(
-            f"a comparison needs two policies or more, got {', '.join(named) or 'none'}; "
-            "add uniform, say"
+            f"a comparison needs two policies or more, got {quoted(list(named))}; add uniform, say"
         )
     return named
 

@@ -6,7 +6,7 @@ import json
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,8 @@ class PolicyScores:
     mean: float
     interval: Interval | None
     scores: tuple[float, ...]  # by seed
-    class_error: tuple[float | None, ...]  # None: no images of that class were judged
+    # None: no images of that class were judged.
+    class_error: tuple[float | None, ...] = field(repr=False)
     balanced_accuracy: float | None  # None for tasks other than classification
     loss: float | None  # None where a training came to no finite loss
     top5: float | None
@@ -59,7 +60,8 @@ class Comparison:
     def __repr__(self) -> str:
         rows = sorted(self.policies, key=lambda row: -row.mean)
         means = ", ".join(f"{printable(row.name, 40)} {row.mean:.2f}" for row in rows)
-        about = f"{printable(self.data, 40)}, {len(self.seeds)} seeds, {self.metric} in %"
+        seeds = "1 seed" if len(self.seeds) == 1 else f"{len(self.seeds)} seeds"
+        about = f"{printable(self.data, 40)}, {seeds}, {self.metric} in %"
         return f"<Comparison on {about}: {means}>"
 
     def __getitem__(self, policy: str) -> PolicyScores:

@@ -19,6 +19,7 @@ from dada.config.phases import (
     ShortTraining,
     VerifyConfig,
 )
+from dada.names import did_you_mean
 from dada.safe_text import quoted
 
 __all__ = [
@@ -81,8 +82,9 @@ class Base:
         if self.scale < 1 and (self.crop or self.resized_crop):
             other = "crop" if self.crop else "resized_crop"
             raise ValueError(f"`scale` and `{other}` both cut every image: choose one of them")
-        if min(self.crop, self.cutout, self.lighting) < 0:
-            raise ValueError(f"crop, cutout and lighting should not be negative, got {self}")
+        for name in ("crop", "cutout", "lighting"):
+            if (value := getattr(self, name)) < 0:
+                raise ValueError(f"`{name}` should not be negative, got {value}")
         if not 0 <= self.jitter <= 0.9:
             raise ValueError(f"`jitter` should lie in 0..0.9, got {self.jitter}")
 
@@ -330,6 +332,7 @@ def changed(start: Settings, changes: Mapping[str, Any]) -> Settings:
         if name not in known:
             raise ValueError(
                 f"unknown setting {quoted(name)}; there are {', '.join(sorted(known))}"
+                f"{did_you_mean(name, known)}"
             )
     given = {name: value for name, value in changes.items() if value is not None}
     return replace(start, **given)  # type: ignore[type-var]

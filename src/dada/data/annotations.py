@@ -30,7 +30,7 @@ IGNORED = 255  # a pixel of no class, in a mask of classes
 MOST_OBJECTS = 10_000  # of an image; a map in 16 bits can tell them apart
 MOST_CLASSES = 10_000
 SHOWN = 3
-FEW_IMAGES = 4
+FEW_HOMES = 4  # images apart, or groups of them
 
 
 class Complaints:
@@ -189,16 +189,20 @@ def label_rows(rows_NC: NDArray[Any], where: str) -> Tensor:
     return torch.from_numpy(rows_NC.astype(np.uint8))
 
 
-def strata(present_NC: NDArray[np.bool_]) -> Tensor:
+def strata(present_NC: NDArray[np.bool_], groups_N: Tensor | None = None) -> Tensor:
     """For every image the rarest class in it, so that dividing by it gives both sides all classes.
 
-    An image without any, or whose class hardly any other has, counts as one of the largest group.
+    An image without any, or whose class hardly any other has, counts as one of the largest class.
+    Images of one group count once, for they stay together.
     """
     count_C = present_NC.sum(0)
     rarest_N = np.where(present_NC, count_C, np.inf).argmin(1)
-    images_C = np.bincount(rarest_N[present_NC.any(1)], minlength=len(count_C))
-    few_N = ~present_NC.any(1) | (images_C[rarest_N] < FEW_IMAGES)
-    label_N = np.where(few_N, images_C.argmax(), rarest_N)
+    named_N = present_NC.any(1)
+    apart_N = np.arange(len(present_NC)) if groups_N is None else groups_N.numpy()
+    pairs = np.unique(np.stack([rarest_N[named_N], apart_N[named_N]]), axis=1)
+    homes_C = np.bincount(pairs[0], minlength=len(count_C))
+    few_N = ~named_N | (homes_C[rarest_N] < FEW_HOMES)
+    label_N = np.where(few_N, homes_C.argmax(), rarest_N)
     return torch.from_numpy(label_N.astype(np.int64))
 
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from dada.data.annotations import check_table, strata
 from dada.data.images import is_image
@@ -102,17 +103,18 @@ def from_csv(path: str) -> RawSplit:
             )
         labels = [[numbers[label] for label in row.labels] for row in entries]
         paths = tuple(row.file for row in entries)
-        if several:
-            parts[part] = _multilabel(paths, labels, len(classes), path, base)
-            continue
         groups = [
             group_numbers.setdefault(row.group or f"\0{row.file}", len(group_numbers))
             for row in entries
         ]
+        groups_N = torch.tensor(groups) if "group" in columns else None
+        if several:
+            parts[part] = _multilabel(paths, labels, groups_N, len(classes), path, base)
+            continue
         parts[part] = RawFiles(
             paths=paths,
             labels_N=torch.tensor([label for (label,) in labels]),
-            groups_N=torch.tensor(groups) if "group" in columns else None,
+            groups_N=groups_N,
             root=base,
         )
     return RawSplit(
@@ -120,7 +122,7 @@ def from_csv(path: str) -> RawSplit:
         name=Path(path).stem,
         where=path,
         classes=classes,
-        notes=[] if several else _shared_groups(rows),
+        notes=_shared_groups(rows),
         task="multilabel" if several else "classification",
     )
 
@@ -142,7 +144,7 @@ def _csv_rows(path: str, base: str) -> tuple[dict[str, list[CsvRow]], list[str]]
             if "path" not in columns or not (several or "label" in columns):
                 raise ValueError(
                     f"{path}: the first line must name the columns path,label[,split][,group] (or "
-                    "path,labels for several, with ; between), "
+                    "labels in place of label for several, with ; between), "
                     f"but it is {quoted(','.join(reader.fieldnames or ()) or 'empty')}"
                 )
             reader.fieldnames = columns
@@ -157,7 +159,12 @@ def _csv_rows(path: str, base: str) -> tuple[dict[str, list[CsvRow]], list[str]]
 
 
 def _multilabel(
-    paths: tuple[str, ...], labels: list[list[int]], classes: int, where: str, root: str
+    paths: tuple[str, ...],
+    labels: list[list[int]],
+    groups_N: Tensor | None,
+    classes: int,
+    where: str,
+    root: str,
 ) -> RawFiles:
     check_table(len(paths), classes, where)
     present_NC = np.zeros((len(paths), classes), np.uint8)
@@ -166,7 +173,8 @@ def _multilabel(
     labels_NC = torch.from_numpy(present_NC)
     return RawFiles(
         paths=paths,
-        labels_N=strata(present_NC > 0),
+        labels_N=strata(present_NC > 0, groups_N),
+        groups_N=groups_N,
         root=root,
         targets_of=lambda preprocessing, positions: (labels_NC[positions],),
     )
@@ -199,8 +207,8 @@ def _shared_groups(rows: dict[str, list[CsvRow]]) -> list[str]:
         shared = sorted(groups.get("train", set()) & groups.get(part, set()))
         if shared:
             notes.append(
-                f"{len(shared)} groups ({printable(shared[0])}, ...) have images in both train and "
-                f"{part}; results on {part} may be too good"
+                f"groups have images in both train and {part} ({listed(shared)}); results on "
+                f"{part} may be too good"
             )
     return notes
 
@@ -229,7 +237,12 @@ def _class_folder(root: str, walk: Walk) -> dict[str, list[str]]:
                 "its own, or describe them by a .csv of path,label"
             )
         raise ValueError(f"{root}: no class folders here; expected {root}/<class>/<image>")
-    found = {os.path.basename(folder): walk.files(folder) for folder in folders}
+    searched = {folder: walk.files(folder) for folder in folders}
+    found = {  # a folder with nothing but run directories is no class
+        os.path.basename(folder): files
+        for folder, files in searched.items()
+        if files or not walk.has_runs(folder)
+    }
     left_out = "".join(f" ({note})" for note in walk.notes()[:1])
     if not any(found.values()):
         raise ValueError(f"{root}: no image files in its {len(found)} folders{left_out}")

@@ -174,7 +174,9 @@ def _errors_naming(path: str) -> Iterator[None]:
         raise ValueError(f"{path}: no such image file") from None
     except Exception as problem:  # damaged files make Pillow raise anything, from struct to zlib
         empty = os.path.isfile(path) and os.path.getsize(path) == 0
-        reason = "the file is empty" if empty else str(problem).split(" '")[0].split(" <")[0]
+        # Without the name that an error of the system, or of Pillow, puts behind its words.
+        words = getattr(problem, "strerror", None) or str(problem).split(" '")[0].split(" <")[0]
+        reason = "the file is empty" if empty else words
         message = f"{path}: cannot be read as an image ({printable(reason)}); repair or remove it"
         raise ValueError(message) from problem
 

@@ -61,7 +61,7 @@ def _common_size(
         size = (round(height * cap / shorter), round(width * cap / shorter))
         return size, (
             f"images of {width}x{height} were shrunk to {size[1]}x{size[0]}; "
-            "pass image_size to choose"
+            "--image-size (image_size in Python) chooses another size"
         )
     shorter_sides = np.repeat([min(info.size) for info in infos], [info.count for info in infos])
     side = min(int(np.median(shorter_sides)), SIZE_CAP)
@@ -69,7 +69,7 @@ def _common_size(
     return (side, side), (
         f"images differ in size (widths {min(widths)} to {max(widths)}, heights {min(heights)} to "
         f"{max(heights)}): each was resized to {side} pixels on its shorter side and centre-cropped"
-        "; pass image_size to choose"
+        "; --image-size (image_size in Python) chooses another size"
     )
 
 

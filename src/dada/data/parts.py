@@ -22,6 +22,7 @@ from torch import Tensor
 from dada.data.bad_files import errors_of_item, naming
 from dada.data.images import Preprocessing, crop_box, from_item, open_file
 from dada.engine import ALONE, Ranks, record_use, to_device
+from dada.safe_text import printable
 
 BATCHES_AHEAD = 2  # that are decoded before their turn
 _CPU = torch.device("cpu")
@@ -45,6 +46,20 @@ class Part(ABC):
 
     def __len__(self) -> int:
         return len(self.labels_N)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {len(self):,} images, {self.form}, {self.place}>"
+
+    @property
+    def form(self) -> str:
+        """What one image is like, e.g. "32x32 RGB": width, height, colour."""
+        height, width = self.image_size
+        return f"{width}x{height} {'grey' if self.channels == 1 else 'RGB'}"
+
+    @property
+    @abstractmethod
+    def place(self) -> str:
+        """Where the images are, in words."""
 
     @property
     @abstractmethod
@@ -85,7 +100,7 @@ class Part(ABC):
         }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class TensorPart(Part):
     """Images held as one uint8 tensor, on any device."""
 
@@ -99,6 +114,10 @@ class TensorPart(Part):
         assert self.images_NCHW.dtype == torch.uint8 and self.images_NCHW.ndim == 4
         assert self.labels_N.dtype == torch.int64
         assert len(self.labels_N) == len(self.images_NCHW)
+
+    @property
+    def place(self) -> str:
+        return f"in memory ({self.images_NCHW.device})"
 
     @property
     def channels(self) -> int:
@@ -143,7 +162,7 @@ class TensorPart(Part):
         return hasher.digest()
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class _LazyPart(Part):
     """What file and dataset parts share: preprocessing, labels, and decoding on request."""
 
@@ -197,13 +216,17 @@ class _LazyPart(Part):
         return hasher.digest()
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class FilePart(_LazyPart):
     """Image files, decoded by a pool of threads whenever a batch is asked for."""
 
     paths: tuple[str, ...]
     root: str = ""
     """File names are remembered relative to it, so a moved folder keeps its fingerprint."""
+
+    @property
+    def place(self) -> str:
+        return f"files in {printable(self.root)}"
 
     def _decode(self, positions: list[int]) -> NDArray[np.uint8]:
         return self._stack(self._pixels, positions)
@@ -287,7 +310,7 @@ class FilePart(_LazyPart):
             yield about.encode("utf-8", "surrogateescape")  # a name need not be UTF-8
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class DatasetPart(_LazyPart):
     """A map-style Python dataset too large to hold; items are read in the calling thread only.
 
@@ -298,6 +321,10 @@ class DatasetPart(_LazyPart):
     items_N: Tensor
     """Position of each image in `dataset`."""
     where: str
+
+    @property
+    def place(self) -> str:
+        return f"read from {printable(self.where)}"
 
     def _decode(self, positions: list[int]) -> NDArray[np.uint8]:
         out = np.empty((len(positions), self.channels, *self.image_size), np.uint8)

@@ -33,7 +33,7 @@ from dada.data.split import IN_MEMORY_LIMIT
 from dada.safe_text import first_line, shell_word
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class RawDataset(RawPart):
     """A dataset that has been read once, wholly or (when large) in a sample."""
 

@@ -59,6 +59,9 @@ class RawPart(ABC):
     def __len__(self) -> int:
         return len(self.labels_N)
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {len(self):,} images>"
+
     @abstractmethod
     def inspect(self, generator: torch.Generator) -> list[ImageInfo]: ...
     @abstractmethod
@@ -97,7 +100,7 @@ TargetsOf = Callable[[Preprocessing, Sequence[int]], tuple[Tensor, ...]]
 """(what became of the images, the positions of some) -> what those should become"""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class RawFiles(RawPart):
     """Image files."""
 
@@ -151,7 +154,7 @@ class RawFiles(RawPart):
         return [i for i, path in enumerate(self.paths) if path not in self.problems]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class RawArrays(RawPart):
     """Images in one array, uint8 or (deep) uint16; in memory whatever the user says."""
 

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from dada.config import real_number, seed_number, whole_number
 from dada.data.parts import Part, TensorPart
-from dada.safe_text import printable, quoted
+from dada.safe_text import LONGEST_MESSAGE, printable, quoted
 
 IN_MEMORY_LIMIT = 2 * 2**30
 """Decoded bytes up to which `in_memory="auto"` keeps a data set in memory."""
@@ -27,7 +27,7 @@ _DECODED_FOR_MEAN = 2_000
 UNBALANCED = 2  # times as many images of one class as of another
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Split:
     """A data set as the rest of the package sees it: uint8 images of one shape."""
 
@@ -42,6 +42,10 @@ class Split:
     """Notes to the user about what was converted, left out or assumed."""
     normalisation: tuple[tuple[float, ...], tuple[float, ...]] | None = None
     """Mean and deviation that a pretrained network was trained with; None: the images' own."""
+
+    def __repr__(self) -> str:
+        about = f"{self.summary()}; {listed(self.classes, 4)}; {self.train.place}"
+        return f"<Split {printable(about, LONGEST_MESSAGE)}>"
 
     @property
     def channels(self) -> int:
@@ -125,12 +129,9 @@ class Split:
     def summary(self) -> str:
         """One line: name, counts, classes and shape."""
         counts = ", ".join(f"{len(part):,} {name}" for name, part in self.parts.items())
-        height, width = self.image_size
-        colour = "grey" if self.channels == 1 else "RGB"
         task = "" if self.task == "classification" else f" for {self.task}"
         classes = "1 class" if self.num_classes == 1 else f"{self.num_classes} classes"
-        about = f"{classes}{task}; {width}x{height} {colour}"
-        return f"{self.name}: {counts}; {about}"
+        return f"{self.name}: {counts}; {classes}{task}; {self.train.form}"
 
     def _with(self, parts: dict[str, Part]) -> Split:
         return replace(self, train=parts["train"], val=parts.get("val"), test=parts.get("test"))

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from dada.runlog.files import CONFIG, RUN
 from dada.safe_text import LONGEST_NAME, printable
 
 Identity = tuple[int, int]
@@ -22,7 +23,7 @@ class Walk:
 
     Links to files are files. A link to a folder is followed, unless it leads back to a folder that
     it lies in (the folder would be searched again and again, and its classes taken for one), or to
-    a folder that this walk has been in.
+    a folder that this walk has been in. What lies in a run directory is ours, and is passed over.
     """
 
     root: str
@@ -32,6 +33,7 @@ class Walk:
     passed_over: list[str] = field(default_factory=list)
     not_files: list[str] = field(default_factory=list)
     not_followed: list[str] = field(default_factory=list)
+    runs: list[str] = field(default_factory=list)  # run directories
     seen: dict[Identity, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -54,7 +56,11 @@ class Walk:
                 self.not_followed.append(place)
                 continue
             self.seen[who] = place
-            for entry in _entries(place):
+            entries = _entries(place)
+            if {RUN, CONFIG} <= {entry.name for entry in entries}:
+                self.runs.append(place)
+                continue
+            for entry in entries:
                 if self.skips_hidden and hidden(entry.name):
                     continue
                 if _is_dir(entry):
@@ -63,6 +69,10 @@ class Walk:
                 else:
                     self._sort(entry, found)
         return sorted(found)
+
+    def has_runs(self, folder: str) -> bool:
+        """Whether there are run directories under a folder that was searched."""
+        return any(Path(run).is_relative_to(folder) for run in self.runs)
 
     def leads_back(self, folder: str) -> bool:
         """Whether this is a link to the root or to a folder above it; then it is noted."""
@@ -102,6 +112,9 @@ class Walk:
             what = "not followed, leading to folders that are searched anyway"
             first = self._first(self.not_followed)
             notes.append(f"{_some(self.not_followed, 'link')} {what}: {first}")
+        if self.runs:
+            runs = "run directory was" if len(self.runs) == 1 else "run directories were"
+            notes.append(f"{len(self.runs):,} {runs} passed over: {self._first(self.runs)}")
         return notes
 
     def _first(self, paths: list[str]) -> str:

@@ -26,6 +26,7 @@ from dada.policy import Policy
 from dada.runlog.files import CannotWriteError, named_if_unwritable
 from dada.safe_text import one_line_errors, printable, quoted
 
+FAILS_FOR_ALL = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS)
 LONGEST_FILE_NAME = 255  # bytes, on the disks of all usual systems
 
 SAVE_OPTIONS: dict[str, dict[str, Any]] = {
@@ -86,7 +87,7 @@ def apply_to_folder(
             try:
                 _save(transform(image), target / relative.parent / name)
             except CannotWriteError as error:
-                if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                if error.errno in FAILS_FOR_ALL:
                     raise  # the next will fail as this one did
                 result.skipped.append(f"{relative}: {error.strerror}")
                 break
@@ -108,6 +109,8 @@ def _files(source: Path, result: FolderResult) -> list[Path]:
         result.skipped.append(f"{Path(path).relative_to(source)}: neither a file nor a folder")
     for path in walk.not_followed:
         result.skipped.append(f"{Path(path).relative_to(source)}: a link that leads back")
+    for path in walk.runs:
+        result.skipped.append(f"{Path(path).relative_to(source)}: a run directory")
     return sorted(files)
 
 

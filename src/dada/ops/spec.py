@@ -22,7 +22,7 @@ Kernel = Callable[[Tensor, Tensor, Tensor], Tensor]
 PillowCall = Callable[[Image.Image, float, tuple[float, float]], Image.Image]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Op:
     """An operation: its name, kernel, range and meaning.
 
@@ -58,6 +58,9 @@ class Op:
             )
         if self.signed and (self.neutral != 0 or self.low != -self.high):
             raise ValueError(f"op {self.name}: a signed op needs a range symmetric about neutral 0")
+
+    def __repr__(self) -> str:
+        return f"<Op {self.describe([self.describe_values([self.low, self.high])])}>"
 
     def describe_values(self, values: Sequence[float]) -> str:
         """One value, or the two ends of a range, as a person writes them: "+-3.4"."""

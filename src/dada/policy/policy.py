@@ -84,7 +84,13 @@ class Policy:
     @classmethod
     def from_rows(cls, rows: Any, space: str = "paper", **provenance: Any) -> Policy:
         """From rows of (op, probability, magnitude), every sub-policy as likely as the others."""
-        rows = [tuple(PolicyOp(*step) for step in row) for row in rows]
+        try:
+            rows = [tuple(PolicyOp(*step) for step in row) for row in rows]
+        except TypeError:
+            raise ValueError(
+                "`rows` should be a list of sub-policies, each a list of (op, probability, "
+                f"magnitude), got {quoted(rows)}"
+            ) from None
         subpolicies = tuple(SubPolicy(1 / len(rows), row) for row in rows)
         return cls(subpolicies, space, "uniform", provenance)
 

@@ -24,7 +24,7 @@ from dada.ops import NO_OP, PAPER, WIDE, Op
 from dada.safe_text import quoted
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class SearchSpace:
     """All `ops_per_subpolicy`-combinations of `ops`, in a fixed order."""
 
@@ -42,6 +42,10 @@ class SearchSpace:
                 f"ops_per_subpolicy should be between 1 and the {len(self.ops)} ops of the space, "
                 f"got {self.ops_per_subpolicy}"
             )
+
+    def __repr__(self) -> str:
+        names, together = ", ".join(op.name for op in self.ops), self.ops_per_subpolicy
+        return f"<SearchSpace {self.name}, {together} in a sub-policy, of {names}>"
 
     @cached_property
     def subpolicies(self) -> tuple[tuple[str, ...], ...]:

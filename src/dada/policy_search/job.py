@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import nn
@@ -40,7 +40,7 @@ class SearchJob:
 
     split: Split  # trained on, and validated on
     undivided: Split | None  # the images before they were divided at random; None: a user did that
-    network: nn.Module  # trained by the first phase
+    network: nn.Module = field(repr=False)  # trained by the first phase
     build: Callable[[int], nn.Module]  # seed -> a new network, for the trainings of the others
     model_name: str
     config: SearchConfig

@@ -35,6 +35,7 @@ from torch import Tensor
 from dada import safe_json
 from dada.runlog.environment import versions
 from dada.runlog.files import (
+    CONFIG,
     RUN,
     named_if_unwritable,
     read_stored,
@@ -85,7 +86,7 @@ MOST_LOG_BYTES = 2**30
 CHEAP_SECONDS = 0.03  # a checkpoint that takes no longer to write is always written
 CHECKPOINTS_SHARE = 0.02  # others take no more than this of a run's time
 
-_RUN, _CONFIG, _LOG, _FINISHED = RUN, "config.toml", "log.jsonl", "finished.json"
+_RUN, _CONFIG, _LOG, _FINISHED = RUN, CONFIG, "log.jsonl", "finished.json"
 _NEXT, _NEWEST, _PREVIOUS = "checkpoint.next.pt", "checkpoint.pt", "checkpoint.previous.pt"
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import torch
@@ -29,8 +29,8 @@ class Scores:
     balanced_accuracy: float
     loss: float
     images: int
-    confusion_CC: list[list[int]]  # [true class][predicted class]
-    class_error_C: list[float | None]
+    confusion_CC: list[list[int]] = field(repr=False)  # [true class][predicted class]
+    class_error_C: list[float | None] = field(repr=False)
     # Every class counts the same; None in files of versions that did not measure it.
     balanced_loss: float | None = None
     calibrated_loss: float | None = None  # the same at the temperature that suits it best

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from importlib.util import find_spec
 from typing import Any, ClassVar
 
@@ -40,7 +40,7 @@ class DetectionScores:
     mask_ap75: float | None
     loss: float
     images: int
-    class_ap50_C: list[float | None]
+    class_ap50_C: list[float | None] = field(repr=False)
 
 
 class Detection(Task):

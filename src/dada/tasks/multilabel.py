@@ -6,7 +6,7 @@ Letters: B images of a batch, N in all, C classes.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -25,7 +25,7 @@ class MultilabelScores:
     exact: float  # images all of whose labels were right, at a probability of one half
     loss: float
     images: int
-    class_average_precision_C: list[float | None]
+    class_average_precision_C: list[float | None] = field(repr=False)
 
 
 class Multilabel(Task):

@@ -6,7 +6,7 @@ Letters: B images of a batch, C classes, H height, W width.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import torch
@@ -29,7 +29,7 @@ class SegmentationScores:
     pixel_accuracy: float
     loss: float
     images: int
-    class_iou_C: list[float | None]
+    class_iou_C: list[float | None] = field(repr=False)
 
 
 class Segmentation(Task):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from pathlib import Path
 from typing import Annotated
 
@@ -13,7 +14,7 @@ from dada.renamed import new_flags
 from dada.terminal import completion
 from dada.terminal.answers import Answer, OutputOptions
 from dada.terminal.app import Data, app
-from dada.terminal.errors import UsageMistake, in_flags, usage_in_words
+from dada.terminal.errors import UsageMistake, in_flags, in_words, usage_in_words
 from dada.terminal.options import (
     LOOKAHEAD_DEFAULTS,
     VERIFY_DEFAULTS,
@@ -213,6 +214,8 @@ import dada.terminal.policy_commands  # noqa: E402
 def main() -> None:
     """Errors a user can cause: one line, exit code 2; --debug gives the traceback."""
     encode_anything()
+    # Images up to the size at which Pillow refuses are read, without a word about attacks.
+    warnings.filterwarnings("ignore", r"Image size \(\d+ pixels\) exceeds limit")
     # Before or after the name of the command: a person adds it where the line ends.
     arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
     arguments = new_flags(arguments, lambda line: echo(f"dada: {line}", error=True))
@@ -230,5 +233,5 @@ def main() -> None:
     except (ValueError, OSError) as error:
         if "--debug" in sys.argv:
             raise
-        echo(f"dada: {in_flags(str(error), app, arguments)}", error=True)
+        echo(f"dada: {in_flags(in_words(error), app, arguments)}", error=True)
         sys.exit(2)

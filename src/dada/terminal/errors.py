@@ -13,6 +13,8 @@ from typing import Any
 
 import typer
 
+from dada.safe_text import printable
+
 # All that typer finds wrong in a line; it has no public name there.
 UsageMistake: type[Exception] = typer.BadParameter.__mro__[1]
 PARAMETER = re.compile(r"`([a-z][a-z0-9_]*)(?:=([^`]+))?`")
@@ -52,6 +54,13 @@ def in_flags(message: str, app: typer.Typer, arguments: Sequence[str]) -> str:
         return option if value in (None, "True") else f"{option} {value.strip(QUOTES)}"
 
     return PARAMETER.sub(flag, message)
+
+
+def in_words(error: ValueError | OSError) -> str:
+    """What it says; of the system's own errors the file and the reason, without a number."""
+    if isinstance(error, OSError) and error.filename and type(error).__str__ is OSError.__str__:
+        return f"{printable(error.filename)}: {error.strerror}"
+    return str(error)
 
 
 def usage_in_words(mistake: Any) -> str:

@@ -54,7 +54,7 @@ def _ops() -> dict[str, str]:
     whole = Policy.from_rows([[(op.name, 1.0, (0.0, 1.0)) for op in PAPER]])
     steps = whole.subpolicies[0].ops
     said = {step.op: in_words(whole, step).removeprefix(step.op).strip() for step in steps}
-    return {name: what or "as it is" for name, what in said.items()}
+    return {name: what or "has no strength" for name, what in said.items()}
 
 
 def _space(space: SearchSpace) -> str:

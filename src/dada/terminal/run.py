@@ -21,7 +21,7 @@ class Run:
     def __init__(self, command: str, data: str | None, options: RunOptions) -> None:
         self.options = options
         self.data = data or "digits"
-        name = Path(self.data).name.replace(":", "-")
+        name = Path(self.data).resolve().name.replace(":", "-")  # of ".", too
         self.out = options.out or Path("runs") / f"{command}-{name}"
         self.bars = Bars(console())
         self.progress = PROGRESS[command](self.bars)

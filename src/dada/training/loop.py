@@ -12,7 +12,7 @@ import copy
 import math
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -44,7 +44,7 @@ class TrainResult:
     history: list[dict[str, Any]]  # one entry per epoch
     seconds: float
     images_per_second: float
-    model: nn.Module
+    model: nn.Module = field(repr=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +52,7 @@ class Job:
     """One training, ready to begin. `judge` defaults to the test images, or the validation's."""
 
     split: Split
-    model: nn.Module
+    model: nn.Module = field(repr=False)
     policy: Policy
     config: TrainConfig
     seed: int

@@ -68,7 +68,8 @@ def interval(
     deviation = math.sqrt(math.fsum((v - middle) ** 2 for v in values) / (count - 1))
     quantile = student_quantile(0.5 + confidence / 2, count - 1)
     half = max(least, quantile * max(deviation, deviates) / math.sqrt(count))
-    return middle - half, middle + half
+    # An end that is zero is zero: 1e-16 beside it would be a difference "seen".
+    return round(middle - half, 9), round(middle + half, 9)
 
 
 DISAGREEMENT = 0.1  # share of images on which two trainings usually differ; from 0.02 to 0.3

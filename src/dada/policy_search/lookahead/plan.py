@@ -90,7 +90,7 @@ def plan_for(job: SearchJob) -> LookaheadPlan | None:
         if tasks.named(job.split.task).moves:
             raise ValueError(
                 f"{job.split.task} is searched by looking ahead alone, and {settings.seconds:g} "
-                "seconds are too few for that; give `lookahead` more"
+                "seconds are too few for that; raise `lookahead`"
             )
         return None
     base = BaseQuestion(runs=runs)
