@@ -82,6 +82,7 @@ def evaluating(model: nn.Module) -> Iterator[None]:
         with torch.no_grad():
             yield
     finally:
+        model.train(modes[0][1])  # some layers do more there than set their mode, as LoRA's
         for layer, training in modes:
             layer.training = training
 
