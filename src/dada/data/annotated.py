@@ -269,19 +269,17 @@ def _numbered(size: tuple[int, int], path: str, numbers: NDArray[np.int32]) -> N
 
 
 def _of_classes(root: str, pairs: Mapping[str, str], complaints: Complaints) -> Found:
-    values = {path: _class_numbers(mask) for path, mask in pairs.items()}
-    every = sorted({int(value) for each in values.values() for value in each})
-    black_and_white = every == [0, IGNORED]
-    known = [value for value in every if value != IGNORED]
+    values = {path: _numbers_in(mask) for path, mask in pairs.items()}
+    black_and_white = set().union(*values.values()) == {0, IGNORED}
     if black_and_white:
         complaints.add(
             "masks are black and white: 255 was taken for class 1", f"{len(pairs)} masks"
         )
-        known = [0, 1]
-    if not known:
+        values = {path: {min(1, value) for value in own} for path, own in values.items()}
+    classes = set().union(*values.values()) - {IGNORED}
+    if not classes:
         raise ValueError(f"{root}: no pixel of any mask has a class; they hold {IGNORED} only")
-    count = max(2, known[-1] + 1)
-    names = class_names((root,), count)
+    names = class_names((root,), max(2, max(classes) + 1))
 
     def classes_of(path: str) -> NDArray[np.uint8]:
         ids = read_ids(path)
@@ -289,13 +287,13 @@ def _of_classes(root: str, pairs: Mapping[str, str], complaints: Complaints) -> 
 
     made = {}
     for path, mask in pairs.items():
-        own = [int(v) for v in values[path] if v != IGNORED]
-        labels = sorted({*own, *([1] if black_and_white and IGNORED in values[path] else [])})
+        labels = sorted(values[path] - {IGNORED})
         made[path] = Annotation(labels=labels, mask=partial(classes_of, mask))
     return Found(made, names)
 
 
-def _class_numbers(mask: str) -> NDArray[np.int32]:
+def _numbers_in(mask: str) -> set[int]:
+    """The different numbers in a mask of classes."""
     ids = read_ids(mask)
     least, most = int(ids.min()), int(ids.max())
     if least < 0 or most > IGNORED:
@@ -303,7 +301,7 @@ def _class_numbers(mask: str) -> NDArray[np.int32]:
             f"{mask}: a mask of classes holds 0..254, or {IGNORED} for none, but this one holds "
             f"{least}..{most}; `task='detection'` takes numbers for objects"
         )
-    return np.unique(ids)
+    return set(np.unique(ids).tolist())
 
 
 READERS: dict[str, Reader] = {

@@ -358,7 +358,6 @@ def _match_validation(val: RawSplit, classes: tuple[str, ...], task: str) -> tup
             f"{val.where}: the validation class {quoted(unknown[0])} is not among the training "
             f"classes ({listed(classes)})"
         )
-    renumber_C = torch.tensor([classes.index(name) for name in val.classes])
     if task != "classification":
         if val.classes != classes[: len(val.classes)]:
             raise ValueError(
@@ -366,4 +365,5 @@ def _match_validation(val: RawSplit, classes: tuple[str, ...], task: str) -> tup
                 f"the training data, in its order ({listed(classes)})"
             )
         return part, part.labels_N
+    renumber_C = torch.tensor([classes.index(name) for name in val.classes])
     return part, renumber_C[part.labels_N]

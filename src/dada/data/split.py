@@ -100,8 +100,8 @@ class Split:
         """
         if self.normalisation is not None:
             return self.normalisation
-        held = isinstance(self.train, TensorPart)
-        count = min(len(self.train), _SAMPLED_FOR_MEAN if held else _DECODED_FOR_MEAN)
+        most = _SAMPLED_FOR_MEAN if self.train_is_held else _DECODED_FOR_MEAN
+        count = min(len(self.train), most)
         index_N = torch.linspace(0, len(self.train) - 1, count, dtype=torch.float64).long()
         mean_C = torch.zeros(self.channels, dtype=torch.float64)
         square_C = torch.zeros(self.channels, dtype=torch.float64)
