@@ -213,7 +213,7 @@ def test_lazy_and_loaded_files_are_the_same(files: Path) -> None:
     index_B = torch.tensor([7, 0, 7, 3])
     for a, b in zip(lazy.train.batch(index_B), held.train.batch(index_B), strict=True):
         assert torch.equal(a, b)
-    assert torch.equal(lazy.load().train.images_NCHW, held.train.images_NCHW)  # type: ignore[attr-defined]
+    assert torch.equal(lazy.train.load().images_NCHW, held.train.images_NCHW)
     taken = lazy.train.take(index_B)
     assert torch.equal(taken.batch(torch.arange(4))[0], held.train.batch(index_B)[0])
     ahead = list(data.batches(lazy.train, torch.arange(12).split(5)))

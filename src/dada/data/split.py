@@ -69,11 +69,6 @@ class Split:
         return {name: part for name, part in named.items() if part is not None}
 
     @property
-    def groups(self) -> dict[str, Tensor]:
-        """The group of each image, for the parts that have groups."""
-        return {n: p.groups_N for n, p in self.parts.items() if p.groups_N is not None}
-
-    @property
     def train_is_held(self) -> bool:
         """Whether the training images are in memory, at their final size."""
         return isinstance(self.train, TensorPart)
@@ -117,10 +112,6 @@ class Split:
 
     def to(self, device: torch.device | str) -> Split:
         return self._with({name: part.to(device) for name, part in self.parts.items()})
-
-    def load(self) -> Split:
-        """All parts in memory."""
-        return self._with({name: part.load() for name, part in self.parts.items()})
 
     def summary(self) -> str:
         """One line: name, counts, classes and shape."""
