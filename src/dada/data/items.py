@@ -123,7 +123,7 @@ class _Items:
 
     def classes(self, count: int, *, exactly: bool = False, background: bool = False) -> Classes:
         """Its names for so many classes, else numbers."""
-        names = class_names(self.names)
+        names = class_names(self.names) or ()
         if background and len(names) == count + 1:
             return names[1:]
         fit = len(names) == count if exactly else len(names) >= count

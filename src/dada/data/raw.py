@@ -193,10 +193,10 @@ class RawArrays(RawPart):
         return f"image {position}"
 
 
-def class_names(given: Any) -> tuple[str, ...]:
-    """What a dataset calls its classes; none where it does not say."""
+def class_names(given: Any) -> tuple[str, ...] | None:
+    """What a dataset calls its classes; None where it does not say."""
     named = isinstance(given, Sequence) and not isinstance(given, str)
-    return tuple(map(str, given)) if named else ()
+    return (tuple(map(str, given)) or None) if named else None
 
 
 def positions_to_inspect(count: int, generator: torch.Generator) -> list[int]:
