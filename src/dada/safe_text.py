@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import reprlib
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
@@ -38,6 +38,12 @@ def quoted(value: object, limit: int = LONGEST_NAME) -> str:
     if isinstance(value, str):  # cut first: `repr` of all of it may be huge
         return printable(repr(value[: limit + 1]), limit)
     return printable(reprlib.repr(value), limit)
+
+
+def listed(names: Sequence[str], most: int = 8, limit: int = 40) -> str:
+    """The first names, each of at most `limit` characters, and how many there are in all."""
+    shown = ", ".join(printable(name, limit) for name in names[:most])
+    return shown if len(names) <= most else f"{shown}, ... ({len(names)} in all)"
 
 
 def first_line(error: BaseException) -> str:

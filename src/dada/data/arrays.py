@@ -17,8 +17,8 @@ from dada.data.annotations import strata
 from dada.data.images import tensor_to_array, to_uint8
 from dada.data.npz import Archive, open_archive
 from dada.data.raw import PART_NAMES, RawArrays, RawPart, RawSplit
-from dada.data.split import apportion, listed
-from dada.safe_text import quoted
+from dada.data.split import apportion
+from dada.safe_text import listed, quoted
 
 _IMAGE_WORDS = ("images", "image", "x", "data")
 _LABEL_WORDS = ("labels", "label", "y", "targets", "target")

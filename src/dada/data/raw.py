@@ -26,9 +26,9 @@ from dada.data.copies import mark_copies
 from dada.data.images import ImageInfo, Preprocessing, file_info, to_uint8
 from dada.data.one_size import SIZE_CAP, asked_size, choose_preprocessing
 from dada.data.parts import FilePart, Part, TensorPart, pool
-from dada.data.split import IN_MEMORY_LIMIT, Split, listed
+from dada.data.split import IN_MEMORY_LIMIT, Split
 from dada.engine.memory import memory_of_machine
-from dada.safe_text import printable, quoted
+from dada.safe_text import listed, printable, quoted
 
 InMemory = bool | Literal["auto"]
 Fit = Callable[[str, tuple[int, int], int], tuple[int, int]]

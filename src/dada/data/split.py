@@ -16,7 +16,7 @@ from torch import Tensor
 
 from dada.config import real_number, seed_number, whole_number
 from dada.data.parts import Part, TensorPart
-from dada.safe_text import printable, quoted
+from dada.safe_text import listed, quoted
 
 IN_MEMORY_LIMIT = 2 * 2**30
 """Decoded bytes up to which `in_memory="auto"` keeps a data set in memory."""
@@ -373,8 +373,3 @@ def _cover_both_sides(count_GC: Tensor, in_val_G: Tensor, split: Split) -> None:
                 f"{split.name}: the groups cannot be divided so that class {name!r} is on both "
                 "sides; use smaller groups or pass validation data"
             )
-
-
-def listed(names: Sequence[str], most: int = 8) -> str:
-    shown = ", ".join(printable(name, 40) for name in names[:most])
-    return shown if len(names) <= most else f"{shown}, ... ({len(names)} in all)"
