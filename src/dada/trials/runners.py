@@ -31,7 +31,7 @@ from dada.policy import Policy
 from dada.tasks import Task
 from dada.training.epochs import DivergedError
 from dada.training.loop import Job, TrainResult, at_once_for
-from dada.training.many import train_many
+from dada.training.many import run_job, train_many
 
 SHIPPED_SPACES = ("paper", "strength", "wide")  # others are registered in this process only
 MOST_BYTES_COPIED = 2**30
@@ -288,9 +288,7 @@ def _end_with_parent() -> None:
 def _train(setting: Setting, trial: Trial) -> TrialScores | Exception:
     """The scores; what failed in a way that says nothing about other trainings is returned."""
     try:
-        return next(
-            scores_of(result, setting.task) for _, result in train_many([setting.job(trial)])
-        )
+        return scores_of(run_job(setting.job(trial)), setting.task)
     except DivergedError as error:
         return DivergedError(f"{trial}: {error}")
     except ValueError as error:
