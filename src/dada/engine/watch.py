@@ -12,6 +12,7 @@ import os
 import socket
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from selectors import EVENT_READ, DefaultSelector
@@ -123,24 +124,25 @@ class Watch:
 
     def _look(self) -> None:
         selector = DefaultSelector()
-        for peer in self._peers:
-            selector.register(peer, EVENT_READ)
+        for connection, rank in self._peers.items():
+            selector.register(connection, EVENT_READ, rank)
         while selector.get_map():
             for key, _ in selector.select():
-                peer = next(each for each in self._peers if each is key.fileobj)
+                peer = key.fileobj
+                assert isinstance(peer, socket.socket)
                 selector.unregister(peer)
                 try:
                     said = peer.recv(1)
                 except OSError:
                     said = b""
                 if said != FAREWELL:
-                    self.who = self._peers[peer]
+                    self.who = key.data
                     self.lost.set()
                     self._end()
 
     def _end(self) -> None:
         """Unless the main thread ends of it first, which cannot when it waits for the other."""
-        threading.Event().wait(GRACE)
+        time.sleep(GRACE)
         _end_with(self.reason().replace("`resume=True`", "--resume"))
 
     def reason(self) -> str:
