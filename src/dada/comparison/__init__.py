@@ -47,9 +47,8 @@ class ComparisonJob:
 
     setting: Setting
     model_name: str
-    trials: Sequence[
-        Trial
-    ]  # seed by seed, so that an early stop has the same seeds of every policy
+    trials: Sequence[Trial]
+    """Seed by seed, so that an early stop has the same seeds of every policy."""
     metric: str
     at_once: int
     out: Path | None

@@ -85,7 +85,7 @@ MOST_LOG_BYTES = 2**30
 CHEAP_SECONDS = 0.03  # a checkpoint that takes no longer to write is always written
 CHECKPOINTS_SHARE = 0.02  # others take no more than this of a run's time
 
-_RUN, _CONFIG, _LOG, _FINISHED = RUN, "config.toml", "log.jsonl", "finished.json"
+_CONFIG, _LOG, _FINISHED = "config.toml", "log.jsonl", "finished.json"
 _NEXT, _NEWEST, _PREVIOUS = "checkpoint.next.pt", "checkpoint.pt", "checkpoint.previous.pt"
 
 
@@ -114,12 +114,12 @@ class RunLog:
         if self.finished:
             return
         self._lock = self._locked(resume=resume)
-        earlier = _sessions(self.path / _RUN)
+        earlier = _sessions(self.path / RUN)
         about = {"format": RUN_FORMAT, "version": RUN_VERSION, "sessions": [*earlier, versions()]}
         with _writable(self.path):
             for leftover in self.path.rglob(".*.tmp"):
                 leftover.unlink()
-            self.save_text(_RUN, json.dumps(about, indent=2) + "\n")
+            self.save_text(RUN, json.dumps(about, indent=2) + "\n")
         self._keep_log_lines(None)
 
     @property
@@ -287,13 +287,13 @@ def check_run_path(path: str | os.PathLike[str], *, resume: bool = False) -> Non
             f"{path} exists; pass `resume=True` to continue it or choose another `out`"
         )
     try:
-        about = safe_json.read_object(path / _RUN)
+        about = safe_json.read_object(path / RUN)
     except (OSError, ValueError):
         about = {}
     if about.get("format") != RUN_FORMAT:
-        problem = f"{path} is not empty and holds no run (no readable {_RUN})"
+        problem = f"{path} is not empty and holds no run (no readable {RUN})"
         raise ValueError(f"{problem}; choose another `out`")
-    _check_version(path / _RUN, about, RUN_VERSION)
+    _check_version(path / RUN, about, RUN_VERSION)
 
 
 def _sessions(file: Path) -> list[Any]:
