@@ -199,23 +199,23 @@ def in_processes(
                 running[connection] = waiting.pop(0), worker
                 with suppress(ConnectionError):  # one that died meanwhile is seen below
                     connection.send(running[connection][0])
-            for ended in wait(list(running)):
-                assert isinstance(ended, Connection)
-                trial, worker = running[ended]
-                mistake: Exception | None = None
+            for spoke in wait(list(running)):
+                assert isinstance(spoke, Connection)
+                trial, worker = running[spoke]
                 try:
-                    said = ended.recv()
-                    if isinstance(said, EpochEnded):
-                        if setting.on_epoch is not None:
-                            setting.on_epoch(trial, said.epoch, said.epochs)
-                        continue
-                    scores, mistake = said
+                    said = spoke.recv()
                 except (EOFError, ConnectionError):
-                    ended.close()
-                    scores = TrialDiedError(f"{trial}: {DIED}")
-                else:
-                    idle.append((ended, worker))
-                del running[ended]
+                    del running[spoke]
+                    spoke.close()
+                    yield trial, TrialDiedError(f"{trial}: {DIED}")
+                    continue
+                if isinstance(said, EpochEnded):
+                    if setting.on_epoch is not None:
+                        setting.on_epoch(trial, said.epoch, said.epochs)
+                    continue
+                del running[spoke]
+                idle.append((spoke, worker))
+                scores, mistake = said
                 if mistake is not None:
                     raise mistake
                 yield trial, scores
