@@ -111,13 +111,13 @@ def _split(root: str, found: Mapping[str, Found], task: str, complaints: Complai
                 complaints.add("images show no object and were kept", path)
         most = max((len(each.boxes) for each in annotations), default=0)
         check_unpacked(root, len(annotations) * most * BYTES_OF_A_BOX)  # all get as many rows
-        with_objects = [each.objects is not None or not each.labels for each in annotations]
-        if task == "segmentation" and not all(
-            each.mask is not None or masks
-            for each, masks in zip(annotations, with_objects, strict=True)
-        ):
+        bare = [each for each in annotations if each.mask is None and each.objects is None]
+        boxes_only = any(each.labels for each in bare)
+        nothing = name == "train" and len(bare) == len(annotations)
+        if task == "segmentation" and (boxes_only or nothing):
             raise ValueError(f"{root}: boxes only; segmentation needs masks or outlines of objects")
-        paths, has_objects = tuple(part.images), task == "detection" and all(with_objects)
+        paths = tuple(part.images)
+        has_objects = task == "detection" and not boxes_only
         parts[name] = RawFiles(
             paths=paths,
             labels_N=strata(presence(annotations, len(classes), root)),
