@@ -154,10 +154,7 @@ def _scores_of_all(job: ComparisonJob, ranks: Ranks) -> tuple[dict[Trial, TrialS
             job.on_trial(trial, scores)
 
     if records is not None:
-        if ranks.rank == 0:
-            for trial in job.trials:
-                records.forget_failure(trial)
-        earlier = [records.read(trial) for trial in job.trials] if ranks.rank == 0 else []
+        earlier = [records.of_before(trial) for trial in job.trials] if ranks.rank == 0 else []
         for trial, scores in zip(job.trials, ranks.same(earlier), strict=True):
             if scores is not None:
                 ended(trial, scores)
