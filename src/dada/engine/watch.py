@@ -41,9 +41,10 @@ ABSENT = (
 
 @contextmanager
 def ends_if_alone() -> Iterator[None]:
-    """While processes find each other, which waits for ever for one that has died.
+    """Around the finding of the other processes: ends this one if they do not come in time.
 
-    `torchrun` sees that itself, and knows better than a clock.
+    It would wait for ever for one that has died. `torchrun` sees that itself, and knows better than
+    a clock.
     """
     if "TORCHELASTIC_RUN_ID" in os.environ:
         yield
@@ -141,7 +142,10 @@ class Watch:
                     self._end()
 
     def _end(self) -> None:
-        """Unless the main thread ends of it first, which cannot when it waits for the other."""
+        """Ends this process, unless its main thread sees the loss and ends before.
+
+        It cannot where it waits for the process that is gone.
+        """
         time.sleep(GRACE)
         _end_with(self.reason().replace("`resume=True`", "--resume"))
 

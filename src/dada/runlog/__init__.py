@@ -262,7 +262,7 @@ class RunLog:
 def opened_run(
     out: Path | None, facts: Callable[[], Mapping[str, Any]], *, resume: bool
 ) -> Iterator[RunLog | None]:
-    """A run's directory, with what it was asked; None for who writes to none."""
+    """The run directory `out`, with its settings written or compared; None where there is none."""
     if out is None:
         yield None
         return
@@ -350,7 +350,7 @@ def _read_log(file: Path) -> bytes:
 
 
 def _digest(settings: Mapping[str, Any]) -> str:
-    """The same with settings that were added since, where they say what was done before."""
+    """What checkpoints are known by; settings added since count only where they change a run."""
     old = NOT_IN_OLD_CHECKPOINTS.items()
     known = sorted(setting for setting in flat(settings).items() if setting not in old)
     return hashlib.sha256(repr(known).encode()).hexdigest()
