@@ -54,8 +54,8 @@ def first_line(error: BaseException) -> str:
 def one_line_errors(function: Callable[Given, Result]) -> Callable[Given, Result]:
     """For the functions that users call: what they raise is one printable line.
 
-    Each message should quote what is foreign. Here is made sure of it for all of them, those of the
-    packages below too.
+    Each message should quote what is foreign. This makes sure of it for all of them, also for those
+    of other packages.
     """
 
     @wraps(function)

@@ -81,7 +81,8 @@ def _sometimes(subpolicies: list[WeightedOps], p: float) -> list[WeightedOps]:
 
 
 def _merged(node: Node, p: float) -> PhysicalOp | None:
-    """Alternatives of one operation as one: its directions, and values that are a range."""
+    """Alternatives that are one operation, in several directions or at several values, as that one;
+    None where they are more than one."""
     forms = []
     for child in node["transforms"]:
         if _name(child) in ("Compose", "Sequential", "OneOf"):
@@ -111,7 +112,10 @@ def _range_of_bits(pieces: list[tuple[float, float, float]]) -> list[tuple[float
 
 
 def _joined(pieces: list[tuple[float, float, float]]) -> list[tuple[float, float]] | None:
-    """Ranges that are equally likely: POINTS values in equal steps are one, neighbours another."""
+    """The alternatives as equally likely ranges; None where they are not equally likely.
+
+    POINTS values in equal steps become one range, and so do two ranges that touch.
+    """
     single = [piece for piece in pieces if piece[1] == piece[2]]
     joined = [piece for piece in pieces if piece[1] != piece[2]]
     while single:
