@@ -105,7 +105,10 @@ def _split(root: str, found: Mapping[str, Found], task: str, complaints: Complai
                 f"{root}: the {name} class {printable(unknown[0])!r} is not among the training ones"
             )
         number = [position[own] for own in part.classes]
-        annotations = tuple(_renumbered(each, number) for each in part.images.values())
+        annotations = tuple(
+            replace(each, labels=[number[label] for label in each.labels])
+            for each in part.images.values()
+        )
         for path, annotation in zip(part.images, annotations, strict=True):
             if not annotation.labels and annotation.mask is None:
                 complaints.add("images show no object and were kept", path)
@@ -138,12 +141,6 @@ def _split(root: str, found: Mapping[str, Found], task: str, complaints: Complai
 
 def _size(paths: tuple[str, ...], position: int) -> tuple[int, int]:
     return file_info(paths[position]).size
-
-
-def _renumbered(annotation: Annotation, number: list[int]) -> Annotation:
-    if number == list(range(len(number))):
-        return annotation
-    return replace(annotation, labels=[number[label] for label in annotation.labels])
 
 
 def _read_coco(root: str, complaints: Complaints, task: str) -> dict[str, Found]:
