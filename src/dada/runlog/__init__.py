@@ -113,9 +113,14 @@ class RunLog:
         self._lock: DirectoryLock | None = None
         if self.finished:
             return
-        self._lock = self._locked(resume=resume)
-        earlier = _sessions(self.path / RUN)
-        about = {"format": RUN_FORMAT, "version": RUN_VERSION, "sessions": [*earlier, versions()]}
+        with _writable(self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._lock = DirectoryLock(self.path)
+        check_run_path(path, resume=resume)  # another process may have been quicker
+        file = self.path / RUN
+        earlier = safe_json.read_object(file).get("sessions") if file.exists() else []
+        sessions = [*safe_json.sequence(earlier), versions()]
+        about = {"format": RUN_FORMAT, "version": RUN_VERSION, "sessions": sessions}
         with _writable(self.path):
             for leftover in self.path.rglob(".*.tmp"):
                 leftover.unlink()
@@ -238,13 +243,6 @@ class RunLog:
         if self._lock is not None:
             self._lock.release()
 
-    def _locked(self, *, resume: bool) -> DirectoryLock:
-        with _writable(self.path):
-            self.path.mkdir(parents=True, exist_ok=True)
-            lock = DirectoryLock(self.path)
-        check_run_path(self.path, resume=resume)  # another process may have been quicker
-        return lock
-
     def _keep_log_lines(self, count: int | None) -> None:
         """Cut log.jsonl to its first `count` lines (None: all), dropping a half-written last."""
         file = self.path / _LOG
@@ -294,12 +292,6 @@ def check_run_path(path: str | os.PathLike[str], *, resume: bool = False) -> Non
         problem = f"{path} is not empty and holds no run (no readable {RUN})"
         raise ValueError(f"{problem}; choose another `out`")
     _check_version(path / RUN, about, RUN_VERSION)
-
-
-def _sessions(file: Path) -> list[Any]:
-    """What earlier sessions of a run said of themselves."""
-    sessions = safe_json.read_object(file).get("sessions", []) if file.exists() else []
-    return sessions if isinstance(sessions, list) else []
 
 
 @contextmanager
