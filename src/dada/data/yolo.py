@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 
 from dada.data.annotations import (
     MOST_CLASSES,
@@ -77,8 +78,7 @@ def _box(pixels: list[float]) -> list[float]:
 
 
 def _lines(folder: str, image: str, complaints: Complaints) -> list[tuple[int, list[float]]]:
-    stem = os.path.splitext(os.path.basename(image))[0]
-    file = os.path.join(folder, f"{stem}.txt")
+    file = os.path.join(folder, f"{Path(image).stem}.txt")
     if not os.path.lexists(file):
         return []
     found = []

@@ -35,7 +35,8 @@ from dada.training.many import run_job, train_many
 
 SHIPPED_SPACES = ("paper", "strength", "wide")  # others are registered in this process only
 MOST_BYTES_COPIED = 2**30
-FOR_THE_PARENT = ("SIGINT", "SIGHUP")  # what a terminal sends to all processes
+# What a terminal sends to all processes; Windows has no SIGHUP.
+FOR_THE_PARENT = [getattr(signal, n) for n in ("SIGINT", "SIGHUP") if hasattr(signal, n)]
 
 DIED = "its process died, most likely for want of memory"
 
@@ -243,9 +244,8 @@ def _work(connection: Connection) -> None:
 
     Interrupts are for the parent to handle. When the parent dies, however it dies, so does this.
     """
-    for name in FOR_THE_PARENT:
-        if hasattr(signal, name):
-            signal.signal(getattr(signal, name), signal.SIG_IGN)
+    for number in FOR_THE_PARENT:
+        signal.signal(number, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(1)
     with suppress(EOFError, ConnectionError):
@@ -270,8 +270,7 @@ def _signals_held_back() -> Iterator[None]:
     from multiprocessing import resource_tracker
 
     resource_tracker.ensure_running()  # starting it lets signals through again
-    numbers = {getattr(signal, name) for name in FOR_THE_PARENT}
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, FOR_THE_PARENT)
     try:
         yield
     finally:
