@@ -57,9 +57,9 @@ def learning_rates_T(config: TrainConfig, epochs: int, steps_per_epoch: int) -> 
     """The learning rate of every step."""
     total = epochs * steps_per_epoch
     warm = min(config.warmup_epochs * steps_per_epoch, total / 2)
+    peak = config.lr * config.warmup_factor
     rates = []
     for step in range(total):
-        peak = config.lr * config.warmup_factor
         if step < warm:
             rates.append(config.lr + (peak - config.lr) * step / warm)
         elif config.schedule == "step":
