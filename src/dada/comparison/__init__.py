@@ -150,7 +150,7 @@ def _scores_of_all(job: ComparisonJob, ranks: Ranks) -> tuple[dict[Trial, TrialS
 
     def ended(trial: Trial, scores: TrialScores) -> None:
         found[trial] = scores
-        if job.on_trial is not None:
+        if job.on_trial is not None and FAILED not in scores:
             job.on_trial(trial, scores)
 
     if records is not None:
@@ -162,14 +162,10 @@ def _scores_of_all(job: ComparisonJob, ranks: Ranks) -> tuple[dict[Trial, TrialS
     left = [trial for trial in job.trials if trial not in found]
     mine = left[ranks.rank :: ranks.world]
     for trial, outcome in run_all(job.setting, mine, job.at_once):
-        if isinstance(outcome, Exception):
-            found[trial] = {FAILED: in_one_line(outcome)}
-            if records is not None:
-                records.write_failure(trial, outcome)
-            continue
+        scores = {FAILED: in_one_line(outcome)} if isinstance(outcome, Exception) else outcome
         if records is not None:
-            records.write(trial, outcome)
-        ended(trial, outcome)
+            records.write(trial, scores)
+        ended(trial, scores)
     if records is not None and ranks.world > 1:
         found = records.wait_for(job.trials)
     return found, seconds_before

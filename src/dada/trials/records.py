@@ -42,13 +42,9 @@ class Records:
         return self.folder / f"{number:02d}-{fit}-seed{trial.seed}.json"
 
     def write(self, trial: Trial, scores: TrialScores) -> None:
+        """Or why there are none, for those who wait for them."""
         content = {"policy": trial.name, "seed": trial.seed, **scores}
         write_text(self.file(trial), json.dumps(content, allow_nan=False) + "\n")
-
-    def write_failure(self, trial: Trial, error: Exception) -> None:
-        """Why it failed, for those who wait for it."""
-        content = {"policy": trial.name, "seed": trial.seed, FAILED: in_one_line(error)}
-        write_text(self.file(trial), json.dumps(content) + "\n")
 
     def read(self, trial: Trial) -> TrialScores | None:
         """The scores of this trial, or why it failed, or None when it has not ended."""
