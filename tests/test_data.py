@@ -246,7 +246,8 @@ def test_csv_with_parts_and_groups(tmp_path: Path) -> None:
     split = data.load(tmp_path / "list.csv")
     assert split.classes == ("bear", "wolf")
     assert split.train.labels_N.tolist() == [1, 1, 0]
-    assert split.groups["train"].tolist() == [0, 1, 0]
+    assert split.train.groups_N is not None
+    assert split.train.groups_N.tolist() == [0, 1, 0]
     assert split.val is not None and split.test is not None
     assert any("both train and test" in note for note in split.notes)
 

@@ -222,6 +222,19 @@ def test_yolo_lines_that_are_none(tmp_path: Path) -> None:
     assert len(boxes_of(split)[0]) == 1
 
 
+def test_an_image_without_outlines_is_background(tmp_path: Path) -> None:
+    write_yolo(tmp_path, SCENES)
+    for file in (tmp_path / "labels").iterdir():
+        file.write_text("0 0.25 0.25 0.75 0.25 0.75 0.75 0.25 0.75\n")
+    (tmp_path / "labels" / "000.txt").write_text("")
+    masks_NHW = load(tmp_path, task="segmentation").train.targets[0]
+    assert masks_NHW[0].max() == 0 and masks_NHW[1:].amax((1, 2)).tolist() == [1] * 5
+    for file in (tmp_path / "labels").iterdir():
+        file.write_text("0 0.5 0.5 2e9 inf\n")  # a box that is left out
+    with pytest.raises(ValueError, match="segmentation needs masks or outlines"):
+        load(tmp_path, task="segmentation")
+
+
 def test_masks_that_are_none(tmp_path: Path) -> None:
     write_masks(tmp_path, SCENES)
     (tmp_path / "masks" / "000.png").unlink()

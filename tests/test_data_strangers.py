@@ -207,7 +207,8 @@ def test_a_bad_image_of_a_csv_keeps_groups_in_step(tmp_path: Path) -> None:
     (tmp_path / "list.csv").write_text("path,label,group\n" + "\n".join(rows))
     split = data.load(tmp_path / "list.csv", skip_bad=True)
     assert split.train.labels_N.tolist() == [0, 0, 1, 0, 1]
-    assert split.groups["train"].tolist() == [0, 1, 1, 2, 2]
+    assert split.train.groups_N is not None
+    assert split.train.groups_N.tolist() == [0, 1, 1, 2, 2]
 
 
 # ---------------------------------------------------------------- archives

@@ -117,13 +117,13 @@ def test_a_worker_that_dies_takes_no_other_training_along():
 
 @pytest.mark.parametrize("kind", FULL)
 def test_full_memory_in_one_training_is_named(kind, monkeypatch):
-    def full(jobs, at_once=1):
-        if jobs[0].seed == 1:
+    def full(job):
+        if job.seed == 1:
             raise FULL[kind]
-        return train_many(jobs, at_once)
+        return run_job(job)
 
-    train_many = runners.train_many
-    monkeypatch.setattr(runners, "train_many", full)
+    run_job = runners.run_job
+    monkeypatch.setattr(runners, "run_job", full)
     done = dada.compare(data(), ["uniform", "none"], seeds=3, **SETTINGS)
     assert done.seeds == (0, 2) and done.failed[0].startswith("uniform, seed 1: ")
 

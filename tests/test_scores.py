@@ -14,6 +14,7 @@ from torch.nn import functional as F
 
 from dada.data import TensorPart
 from dada.engine import Precision
+from dada.models import evaluating
 from dada.policy.augment import Normalise
 from dada.training.scores import BATCH, Scores, evaluate
 
@@ -137,3 +138,22 @@ def test_the_network_is_judged_in_evaluation_mode_and_left_as_it_was():
     model.eval()
     evaluate(model, AS_THEY_ARE, numbered(labels_N), 6, EXACT)
     assert not model.training
+
+
+class Merging(nn.Linear):
+    """As LoRA's layers do: `train` and `eval` do more than set the mode."""
+
+    merged = False
+
+    def train(self, mode: bool = True) -> Merging:
+        self.merged = not mode
+        return super().train(mode)
+
+
+def test_a_layer_that_changes_for_evaluation_is_changed_back():
+    model = nn.Sequential(Merging(2, 2), nn.BatchNorm1d(2).eval(), nn.Linear(2, 2))
+    with evaluating(model):
+        assert model[0].merged
+        assert not any(layer.training for layer in model.modules())
+    assert not model[0].merged
+    assert [layer.training for layer in model] == [True, False, True]

@@ -70,7 +70,7 @@ def no_connection(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
 def test_a_file_names_network_and_normalisation(file: Path) -> None:
     name, weights = from_file(file, NET)
     assert name == NET and weights.source == str(file)
-    assert (weights.mean, weights.std) == (MEAN, STD)
+    assert weights.mean_std == (MEAN, STD)
     assert weights.normalisation(3) == (MEAN, STD)
     grey_mean, grey_std = weights.normalisation(1) or ((), ())
     assert grey_mean == pytest.approx([sum(MEAN) / 3]) and grey_std == pytest.approx([sum(STD) / 3])
@@ -341,7 +341,7 @@ def test_a_cached_file_is_used_without_asking(no_connection: list[str], file: Pa
     said: list[str] = []
     weights = one.read(said.append)
     assert not said and not no_connection
-    assert weights.digest == from_file(file, NET)[1].digest and weights.mean == MEAN
+    assert weights.digest == from_file(file, NET)[1].digest and weights.mean_std == (MEAN, STD)
 
 
 def test_a_damaged_download_is_to_be_deleted(hub: HubStandIn, file: Path) -> None:
@@ -444,7 +444,7 @@ def test_training_starts_from_the_file_and_says_so(
     assert about["mean"] == list(MEAN) and about["model"] == NET
     # The run is weights, too: it says itself which network they are for.
     name, weights = from_file(out, None)
-    assert name == NET and weights.mean == MEAN
+    assert name == NET and weights.mean_std == (MEAN, STD)
 
 
 def test_search_and_compare_start_from_the_file(

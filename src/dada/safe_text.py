@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import reprlib
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
@@ -40,6 +40,12 @@ def quoted(value: object, limit: int = LONGEST_NAME) -> str:
     return printable(reprlib.repr(value), limit)
 
 
+def listed(names: Sequence[str], most: int = 8, limit: int = 40) -> str:
+    """The first names, each of at most `limit` characters, and how many there are in all."""
+    shown = ", ".join(printable(name, limit) for name in names[:most])
+    return shown if len(names) <= most else f"{shown}, ... ({len(names)} in all)"
+
+
 def first_line(error: BaseException) -> str:
     """What an error of another package says first, without its full stop; else its kind."""
     return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(". ")
@@ -48,8 +54,8 @@ def first_line(error: BaseException) -> str:
 def one_line_errors(function: Callable[Given, Result]) -> Callable[Given, Result]:
     """For the functions that users call: what they raise is one printable line.
 
-    Each message should quote what is foreign. Here is made sure of it for all of them, those of the
-    packages below too.
+    Each message should quote what is foreign. This makes sure of it for all of them, also for those
+    of other packages.
     """
 
     @wraps(function)

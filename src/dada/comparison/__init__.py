@@ -47,9 +47,8 @@ class ComparisonJob:
 
     setting: Setting
     model_name: str
-    trials: Sequence[
-        Trial
-    ]  # seed by seed, so that an early stop has the same seeds of every policy
+    trials: Sequence[Trial]
+    """Seed by seed, so that an early stop has the same seeds of every policy."""
     metric: str
     at_once: int
     out: Path | None
@@ -151,14 +150,11 @@ def _scores_of_all(job: ComparisonJob, ranks: Ranks) -> tuple[dict[Trial, TrialS
 
     def ended(trial: Trial, scores: TrialScores) -> None:
         found[trial] = scores
-        if job.on_trial is not None:
+        if job.on_trial is not None and FAILED not in scores:
             job.on_trial(trial, scores)
 
     if records is not None:
-        if ranks.rank == 0:
-            for trial in job.trials:
-                records.forget_failure(trial)
-        earlier = [records.read(trial) for trial in job.trials] if ranks.rank == 0 else []
+        earlier = [records.of_before(trial) for trial in job.trials] if ranks.rank == 0 else []
         for trial, scores in zip(job.trials, ranks.same(earlier), strict=True):
             if scores is not None:
                 ended(trial, scores)
@@ -166,14 +162,10 @@ def _scores_of_all(job: ComparisonJob, ranks: Ranks) -> tuple[dict[Trial, TrialS
     left = [trial for trial in job.trials if trial not in found]
     mine = left[ranks.rank :: ranks.world]
     for trial, outcome in run_all(job.setting, mine, job.at_once):
-        if isinstance(outcome, Exception):
-            found[trial] = {FAILED: in_one_line(outcome)}
-            if records is not None:
-                records.write_failure(trial, outcome)
-            continue
+        scores = {FAILED: in_one_line(outcome)} if isinstance(outcome, Exception) else outcome
         if records is not None:
-            records.write(trial, outcome)
-        ended(trial, outcome)
+            records.write(trial, scores)
+        ended(trial, scores)
     if records is not None and ranks.world > 1:
         found = records.wait_for(job.trials)
     return found, seconds_before

@@ -105,19 +105,22 @@ def _split(root: str, found: Mapping[str, Found], task: str, complaints: Complai
                 f"{root}: the {name} class {printable(unknown[0])!r} is not among the training ones"
             )
         number = [position[own] for own in part.classes]
-        annotations = tuple(_renumbered(each, number) for each in part.images.values())
+        annotations = tuple(
+            replace(each, labels=[number[label] for label in each.labels])
+            for each in part.images.values()
+        )
         for path, annotation in zip(part.images, annotations, strict=True):
             if not annotation.labels and annotation.mask is None:
                 complaints.add("images show no object and were kept", path)
         most = max((len(each.boxes) for each in annotations), default=0)
         check_unpacked(root, len(annotations) * most * BYTES_OF_A_BOX)  # all get as many rows
-        with_objects = [each.objects is not None or not each.labels for each in annotations]
-        if task == "segmentation" and not all(
-            each.mask is not None or masks
-            for each, masks in zip(annotations, with_objects, strict=True)
-        ):
+        bare = [each for each in annotations if each.mask is None and each.objects is None]
+        boxes_only = any(each.labels for each in bare)
+        nothing = name == "train" and len(bare) == len(annotations)
+        if task == "segmentation" and (boxes_only or nothing):
             raise ValueError(f"{root}: boxes only; segmentation needs masks or outlines of objects")
-        paths, has_objects = tuple(part.images), task == "detection" and all(with_objects)
+        paths = tuple(part.images)
+        has_objects = task == "detection" and not boxes_only
         parts[name] = RawFiles(
             paths=paths,
             labels_N=strata(presence(annotations, len(classes), root)),
@@ -138,12 +141,6 @@ def _split(root: str, found: Mapping[str, Found], task: str, complaints: Complai
 
 def _size(paths: tuple[str, ...], position: int) -> tuple[int, int]:
     return file_info(paths[position]).size
-
-
-def _renumbered(annotation: Annotation, number: list[int]) -> Annotation:
-    if number == list(range(len(number))):
-        return annotation
-    return replace(annotation, labels=[number[label] for label in annotation.labels])
 
 
 def _read_coco(root: str, complaints: Complaints, task: str) -> dict[str, Found]:
@@ -269,19 +266,17 @@ def _numbered(size: tuple[int, int], path: str, numbers: NDArray[np.int32]) -> N
 
 
 def _of_classes(root: str, pairs: Mapping[str, str], complaints: Complaints) -> Found:
-    values = {path: _class_numbers(mask) for path, mask in pairs.items()}
-    every = sorted({int(value) for each in values.values() for value in each})
-    black_and_white = every == [0, IGNORED]
-    known = [value for value in every if value != IGNORED]
+    values = {path: _numbers_in(mask) for path, mask in pairs.items()}
+    black_and_white = set().union(*values.values()) == {0, IGNORED}
     if black_and_white:
         complaints.add(
             "masks are black and white: 255 was taken for class 1", f"{len(pairs)} masks"
         )
-        known = [0, 1]
-    if not known:
+        values = {path: {min(1, value) for value in own} for path, own in values.items()}
+    classes = set().union(*values.values()) - {IGNORED}
+    if not classes:
         raise ValueError(f"{root}: no pixel of any mask has a class; they hold {IGNORED} only")
-    count = max(2, known[-1] + 1)
-    names = class_names((root,), count)
+    names = class_names((root,), max(2, max(classes) + 1))
 
     def classes_of(path: str) -> NDArray[np.uint8]:
         ids = read_ids(path)
@@ -289,13 +284,13 @@ def _of_classes(root: str, pairs: Mapping[str, str], complaints: Complaints) -> 
 
     made = {}
     for path, mask in pairs.items():
-        own = [int(v) for v in values[path] if v != IGNORED]
-        labels = sorted({*own, *([1] if black_and_white and IGNORED in values[path] else [])})
+        labels = sorted(values[path] - {IGNORED})
         made[path] = Annotation(labels=labels, mask=partial(classes_of, mask))
     return Found(made, names)
 
 
-def _class_numbers(mask: str) -> NDArray[np.int32]:
+def _numbers_in(mask: str) -> set[int]:
+    """The different numbers in a mask of classes."""
     ids = read_ids(mask)
     least, most = int(ids.min()), int(ids.max())
     if least < 0 or most > IGNORED:
@@ -303,7 +298,7 @@ def _class_numbers(mask: str) -> NDArray[np.int32]:
             f"{mask}: a mask of classes holds 0..254, or {IGNORED} for none, but this one holds "
             f"{least}..{most}; `task='detection'` takes numbers for objects"
         )
-    return np.unique(ids)
+    return set(np.unique(ids).tolist())
 
 
 READERS: dict[str, Reader] = {

@@ -91,8 +91,7 @@ class Targets:
         boxes_M5 = self._boxes(annotation, size)
         if not self.has_objects:
             return (boxes_M5[boxes_M5[:, 4] >= 0],)
-        ids = annotation.objects(size) if annotation.objects is not None else np.zeros(size)
-        return self._objects(boxes_M5, self._shown(ids.astype(np.int32), size))
+        return self._objects(boxes_M5, self._ids(annotation, size))
 
     def together(self, rows: Sequence[tuple[NDArray[Any], ...]]) -> tuple[Tensor, ...]:
         if self.task == "segmentation":
@@ -107,6 +106,11 @@ class Targets:
             # Bytes, where they can tell all objects apart, move in half the time.
             held.append(torch.from_numpy(maps_NHW.astype(np.uint8 if most < 256 else np.int16)))
         return tuple(held)
+
+    def _ids(self, annotation: Annotation, size: Size) -> Map:
+        """The map of its objects, as far as the image's pixels show it; zeros where it has none."""
+        ids = np.zeros(size) if annotation.objects is None else annotation.objects(size)
+        return self._shown(ids.astype(np.int32), size)
 
     def _shown(self, ids: Map, size: Size) -> Map:
         """The part of a map that the image's pixels show, every one by its nearest."""
@@ -126,11 +130,9 @@ class Targets:
                     f"of {size[1]}x{size[0]}"
                 )
             return self._shown(classes.astype(np.int32), size).astype(np.uint8)
-        assert annotation.objects is not None
-        ids = self._shown(annotation.objects(size), size)
         # Class 0 is the background.
         table = np.array([0, *(label + 1 for label in annotation.labels)], np.uint8)
-        classes_HW: NDArray[np.uint8] = table[ids]
+        classes_HW: NDArray[np.uint8] = table[self._ids(annotation, size)]
         return classes_HW
 
     def _boxes(self, annotation: Annotation, size: Size) -> NDArray[np.float32]:

@@ -103,11 +103,9 @@ def from_cifar(kind: str, root: str) -> RawSplit:
     if not os.path.isdir(folder):
         if not os.path.isfile(os.path.join(root, test_file)):
             archive = _CIFAR_ARCHIVE[kind]
-            do = (
-                "unpack it with tar -xzf"
-                if os.path.exists(os.path.join(root, archive))
-                else (f"download and unpack https://www.cs.toronto.edu/~kriz/{archive}")
-            )
+            do = f"download and unpack https://www.cs.toronto.edu/~kriz/{archive}"
+            if os.path.exists(os.path.join(root, archive)):
+                do = "unpack it with tar -xzf"
             raise ValueError(f"{kind}: no folder {folder_name} in {root}; {do}")
         folder = root
     parts: dict[str, RawPart] = {}

@@ -13,12 +13,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dada.data.annotations import label_rows, strata
+from dada.data.annotations import strata
 from dada.data.images import tensor_to_array, to_uint8
 from dada.data.npz import Archive, open_archive
 from dada.data.raw import PART_NAMES, RawArrays, RawPart, RawSplit
-from dada.data.split import apportion, listed
-from dada.safe_text import quoted
+from dada.data.split import apportion
+from dada.safe_text import listed, quoted
 
 _IMAGE_WORDS = ("images", "image", "x", "data")
 _LABEL_WORDS = ("labels", "label", "y", "targets", "target")
@@ -38,7 +38,7 @@ def array_part(
     images: Any, labels: Any, images_name: str, labels_name: str, task: str | None = None
 ) -> RawArrays:
     images_NCHW = image_array(images, images_name)
-    labels_NC = _several(labels, labels_name, task)
+    labels_NC = _several(labels, task)
     labels_N = label_array(labels, labels_name) if labels_NC is None else strata(labels_NC > 0)
     if len(images_NCHW) != len(labels_N):
         raise ValueError(
@@ -49,7 +49,7 @@ def array_part(
     return RawArrays(images_NCHW=images_NCHW, labels_N=labels_N, targets=targets)
 
 
-def _several(labels: Any, where: str, task: str | None) -> NDArray[np.uint8] | None:
+def _several(labels: Any, task: str | None) -> NDArray[np.uint8] | None:
     """Rows of 0 and 1 for images of several labels; None: one label for each.
 
     Rows with a single 1 each may be meant as one label: only with `task` are they several.
@@ -60,7 +60,7 @@ def _several(labels: Any, where: str, task: str | None) -> NDArray[np.uint8] | N
         return None
     if task is None and (labels.sum(1) == 1).all():
         return None
-    return label_rows(labels, where).numpy()
+    return labels.astype(np.uint8)
 
 
 def image_array(images: Any, where: str) -> NDArray[Any]:

@@ -30,9 +30,41 @@ def read_coco(file: str, images: str, complaints: Complaints, *, masks: bool = T
     content = _content(file)
     names = _categories(content["categories"], file)
     numbers = {identity: number for number, identity in enumerate(names)}
+    paths, left_out = _images(content["images"], file, images, complaints)
+    rows: dict[Any, list[Mapping[str, Any]]] = {identity: [] for identity in paths}
+    for place, entry in enumerate(content["annotations"]):
+        image = _identity(entry, "image_id", f"{file}: annotations[{place}]")
+        category = entry.get("category_id")
+        if image in left_out:
+            continue
+        if image not in rows:
+            problem = "belong to no image"
+        elif not _is_identity(category) or category not in numbers:
+            problem = "are of no category"
+        elif entry.get("iscrowd"):
+            problem = "are crowds, not objects,"
+        else:
+            rows[image].append(entry)
+            continue
+        where = f"{file}: annotation {printable(entry.get('id', place), 20)}"
+        complaints.add(f"annotations {problem} and were left out", where)
+    if not paths:
+        raise ValueError(f"{file}: none of its {len(left_out)} images is in {images}")
+    with_masks = masks and all(e.get("segmentation") for each in rows.values() for e in each)
+    found = {
+        paths[image]: _annotation(each, numbers, paths[image], complaints, with_masks)
+        for image, each in rows.items()
+    }
+    return Found(found, tuple(names.values()))
+
+
+def _images(
+    entries: Sequence[Any], file: str, folder: str, complaints: Complaints
+) -> tuple[dict[Any, str], set[Any]]:
+    """The files of the images, and the images that were left out, both by id."""
     paths: dict[Any, str] = {}
-    known: set[Any] = set()
-    for place, entry in enumerate(content["images"]):
+    left_out, taken = set[Any](), set[str]()
+    for place, entry in enumerate(entries):
         identity = _identity(entry, "id", f"{file}: images[{place}]")
         name = entry.get("file_name")
         if not isinstance(name, str) or not name:
@@ -40,48 +72,20 @@ def read_coco(file: str, images: str, complaints: Complaints, *, masks: bool = T
                 f"{file}: images[{place}] is without 'file_name': {quoted(entry, 60)}; "
                 "repair or remove it"
             )
-        if identity in known:
+        if identity in paths or identity in left_out:
             complaints.add("image ids are there twice, the first counts", f"{file}: id {identity}")
             continue
-        known.add(identity)
-        path = under(images, name)
+        path = under(folder, name)
         if path is None or image_size_of(path) is None:
             complaints.add("images of the list are not there or broken, left out", name)
+            left_out.add(identity)
+        elif path in taken:
+            complaints.add("files are there under two ids, the first counts", path)
+            left_out.add(identity)
         else:
             paths[identity] = path
-    first = {path: identity for identity, path in reversed(paths.items())}
-    for identity, path in list(paths.items()):
-        if first[path] != identity:
-            complaints.add("files are there under two ids, the first counts", path)
-            del paths[identity]
-    rows: dict[Any, list[Mapping[str, Any]]] = {identity: [] for identity in paths}
-    for place, entry in enumerate(content["annotations"]):
-        image = _identity(entry, "image_id", f"{file}: annotations[{place}]")
-        category = entry.get("category_id")
-        if image not in rows:
-            if image not in known:
-                complaints.add(
-                    "annotations belong to no image and were left out", _entry(file, entry, place)
-                )
-        elif not _is_identity(category) or category not in numbers:
-            complaints.add(
-                "annotations are of no category and were left out", _entry(file, entry, place)
-            )
-        elif entry.get("iscrowd"):
-            complaints.add(
-                "annotations are crowds, not objects, and were left out",
-                _entry(file, entry, place),
-            )
-        else:
-            rows[image].append(entry)
-    if not paths:
-        raise ValueError(f"{file}: none of its {len(known)} images is in {images}")
-    with_masks = masks and all(e.get("segmentation") for each in rows.values() for e in each)
-    found = {
-        paths[image]: _annotation(each, numbers, paths[image], complaints, with_masks)
-        for image, each in rows.items()
-    }
-    return Found(found, tuple(names.values()))
+            taken.add(path)
+    return paths, left_out
 
 
 def _annotation(
@@ -154,7 +158,3 @@ def _identity(row: Any, name: str, where: str) -> Any:
             f"{quoted(row, 60)}; repair or remove it"
         )
     return value
-
-
-def _entry(file: str, row: Mapping[str, Any], place: int) -> str:
-    return f"{file}: annotation {printable(row.get('id', place), 20)}"

@@ -36,11 +36,10 @@ def mark_copies(parts: Mapping[str, Part], name: Name) -> tuple[dict[str, Part],
     places = _same_images(parts)
     if not places:
         return dict(parts), []
-    numbers = {name: torch.arange(len(part)) for name, part in parts.items()}
-    offset = 0
+    numbers, first = {}, 0
     for part_name, part in parts.items():
-        numbers[part_name] += offset
-        offset += len(part)
+        numbers[part_name] = torch.arange(first, first + len(part))
+        first += len(part)
     for group in places:
         number = int(numbers[group[0][0]][group[0][1]])
         for part_name, position in group:

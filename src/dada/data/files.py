@@ -14,9 +14,8 @@ from torch import Tensor
 from dada.data.annotations import check_table, strata
 from dada.data.images import is_image
 from dada.data.raw import PART_NAMES, RawFiles, RawPart, RawSplit
-from dada.data.split import listed
 from dada.data.walk import Walk, files_beside, subfolders
-from dada.safe_text import printable, quoted
+from dada.safe_text import listed, printable, quoted
 
 
 def from_folder(root: str) -> RawSplit:

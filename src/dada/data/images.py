@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import os
-import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
+from dada.safe_files import open_to_read
 from dada.safe_text import printable
 
 # fmt: off
@@ -127,10 +127,8 @@ def _formats() -> tuple[str, ...]:
 
 @contextmanager
 def opened(path: str | os.PathLike[str]) -> Iterator[Image.Image]:
-    """A file of one of our formats; nothing that is not a file is opened (a pipe would block)."""
-    if not stat.S_ISREG(os.stat(path).st_mode):
-        raise ValueError("not a file, but a folder, a pipe or a device")
-    with Image.open(path, formats=_formats()) as image:
+    """A file of one of our formats; ValueError where it is none (a pipe would block)."""
+    with open_to_read(path) as stream, Image.open(stream, formats=_formats()) as image:
         yield image
 
 
@@ -161,7 +159,10 @@ def file_info(path: str) -> ImageInfo:
         # A PNG's late EXIF block would force a full decode; only a JPEG's, WebP's or TIFF's
         # orientation is common enough to look for here (decoding turns all of them upright).
         early = image.format != "PNG" or "exif" in image.info
-        turned = early and image.getexif().get(0x0112) in (5, 6, 7, 8)
+        exif = image.getexif() if early else {}
+        turned = exif.get(0x0112) in (5, 6, 7, 8)
+        if image.format == "TIFF":  # Pillow 11 and later say the size that it has when it is turned
+            turned = turned and image.width == exif.get(0x0100)
         return image_info(image, turned=turned)
 
 

@@ -41,7 +41,7 @@ from dada.safe_text import quoted
 MULTILABEL, SEGMENTATION, DETECTION = "multilabel", "segmentation", "detection"
 
 
-def task_of_item(target: Any, image: Any) -> str | None:
+def task_of_item(target: Any) -> str | None:
     """What the first item's target is plainly for; None: a single label."""
     if isinstance(target, Mapping):
         return DETECTION if {"boxes", "labels"} <= set(target) else None
@@ -61,13 +61,13 @@ def from_items(source: Any, task: str | None) -> RawSplit | None:
     items: Any = list(zip(*source, strict=True)) if pair else source
     where = "arrays" if pair else type(source).__name__
     try:
-        image, target = items[0]
+        _, target = items[0]
     except Exception:
         return None  # whatever it is, the reader of single labels says what is wrong with it
-    found = task_of_item(target, image)
+    found = task_of_item(target)
     if found is None or task == "classification":
         return None
-    if task is None and found == MULTILABEL and _single(items, pair, source):
+    if task is None and found == MULTILABEL and pair and _single(source[1]):
         return None  # rows with a single 1 may be meant as one label each: that has to be said
     read = _Items(*_read(items, where), getattr(source, "classes", None), where)
     labels_N, classes, targets = _TARGETS[found](read)
@@ -88,11 +88,10 @@ def from_items(source: Any, task: str | None) -> RawSplit | None:
     )
 
 
-def _single(items: Any, pair: bool, source: Any) -> bool:
-    if not pair:
-        return False
+def _single(targets: Any) -> bool:
+    """Whether rows of numbers are one label each, or no rows of 0 and 1 at all."""
     try:
-        rows = np.asarray(source[1])
+        rows = np.asarray(targets)
     except ValueError:
         return False  # of different lengths, which is said where they are read
     return bool((rows.sum(1) == 1).all()) or not np.isin(rows, (0, 1)).all()
@@ -124,7 +123,7 @@ class _Items:
 
     def classes(self, count: int, *, exactly: bool = False, background: bool = False) -> Classes:
         """Its names for so many classes, else numbers."""
-        names = class_names(self.names)
+        names = class_names(self.names) or ()
         if background and len(names) == count + 1:
             return names[1:]
         fit = len(names) == count if exactly else len(names) >= count
@@ -223,7 +222,8 @@ def _segmentation(items: _Items) -> Made:
                 f"{where}[{i}]: masks must hold whole numbers 0..254, or 255 for no class; "
                 f"got {mask.dtype}"
             )
-    known = {int(value) for mask in masks for value in np.unique(mask)} - {IGNORED}
+    classes_of = [{int(value) for value in np.unique(mask)} - {IGNORED} for mask in masks]
+    known = set().union(*classes_of)
     if not known or min(known) < 0:
         raise ValueError(f"{where}: masks must hold whole numbers 0..254, or 255 for no class")
     if max(known) >= IGNORED:
@@ -231,10 +231,10 @@ def _segmentation(items: _Items) -> Made:
     classes = items.classes(max(2, max(known) + 1))
     annotations = tuple(
         Annotation(
-            labels=sorted({int(v) for v in np.unique(mask)} - {IGNORED}),
+            labels=sorted(there),
             mask=partial(np.asarray, mask.astype(np.uint8)),
         )
-        for mask in masks
+        for mask, there in zip(masks, classes_of, strict=True)
     )
     labels_N = strata(presence(annotations, len(classes), where))
     return labels_N, classes, items.targets_of(annotations, SEGMENTATION, False)

@@ -65,8 +65,8 @@ class Header:
 class Archive:
     """An open .npz: its headers, and its arrays when they are asked for."""
 
-    def __init__(self, path: str, file: zipfile.ZipFile) -> None:
-        self.path, self.file = path, file
+    def __init__(self, file: zipfile.ZipFile) -> None:
+        self.file = file
         self.headers: dict[str, Header] = {}
         for member in file.infolist():
             if member.flag_bits & 1:
@@ -107,7 +107,7 @@ def open_archive(
     """An archive whose wanted arrays unpack to no more than is allowed; else a ValueError."""
     try:
         with zipfile.ZipFile(path) as file:
-            archive = Archive(path, file)
+            archive = Archive(file)
             sizes = [header.size for key, header in archive.headers.items() if wanted(key)]
             check_unpacked(path, sum(sizes), limit)
             yield archive

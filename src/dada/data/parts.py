@@ -238,9 +238,9 @@ class FilePart(_LazyPart):
             return self.preprocessing.pixels(image)
 
     def readable(self, *, hold: bool) -> tuple[TensorPart | FilePart, dict[str, str]]:
-        """Without the images that cannot be decoded, each of which is tried once; and why not.
+        """The images that can be decoded, each tried once; and why the others cannot, by path.
 
-        `hold` keeps the pixels of the others in memory.
+        With `hold` their pixels stay in memory.
         """
         images_NCHW = np.empty((len(self) * hold, self.channels, *self.image_size), np.uint8)
 

@@ -77,7 +77,7 @@ def from_dataset(dataset: Any, seed: int) -> RawSplit:
     return RawSplit(
         parts={"train": _read(dataset, where, seed)},
         name=where,
-        classes=class_names(getattr(dataset, "classes", None)) or None,
+        classes=class_names(getattr(dataset, "classes", None)),
         notes=[random_note] if _is_random(dataset) else [],
     )
 
@@ -197,7 +197,7 @@ def from_torchvision(name: str, root: str, seed: int) -> RawSplit:
             continue
         parts[part] = _read(dataset, f"torchvision:{name} ({part})", seed)
         if part == "train":
-            classes = class_names(getattr(dataset, "classes", None)) or None
+            classes = class_names(getattr(dataset, "classes", None))
     if "train" not in parts:
         raise ValueError(
             f"torchvision:{name}: it needs more than a root and a part; make the dataset in Python "
@@ -298,7 +298,7 @@ class _HuggingFaceColumns:
         # Of several label columns the finest is meant: "fine_label" beside "coarse_label".
         label = max(labels, key=lambda column: len(getattr(table.features[column], "names", ())))
         self.table, self.image, self.label = table, images[0], label
-        self.classes = class_names(getattr(table.features[label], "names", None)) or None
+        self.classes = class_names(getattr(table.features[label], "names", None))
 
     def __len__(self) -> int:
         return len(self.table)

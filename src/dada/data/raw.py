@@ -26,9 +26,9 @@ from dada.data.copies import mark_copies
 from dada.data.images import ImageInfo, Preprocessing, file_info, to_uint8
 from dada.data.one_size import SIZE_CAP, asked_size, choose_preprocessing
 from dada.data.parts import FilePart, Part, TensorPart, pool
-from dada.data.split import IN_MEMORY_LIMIT, Split, listed
+from dada.data.split import IN_MEMORY_LIMIT, Split
 from dada.engine.memory import memory_of_machine
-from dada.safe_text import printable, quoted
+from dada.safe_text import listed, printable, quoted
 
 InMemory = bool | Literal["auto"]
 Fit = Callable[[str, tuple[int, int], int], tuple[int, int]]
@@ -196,10 +196,10 @@ class RawArrays(RawPart):
         return f"image {position}"
 
 
-def class_names(given: Any) -> tuple[str, ...]:
-    """What a dataset calls its classes; none where it does not say."""
+def class_names(given: Any) -> tuple[str, ...] | None:
+    """What a dataset calls its classes; None where it does not say."""
     named = isinstance(given, Sequence) and not isinstance(given, str)
-    return tuple(map(str, given)) if named else ()
+    return (tuple(map(str, given)) or None) if named else None
 
 
 def positions_to_inspect(count: int, generator: torch.Generator) -> list[int]:
@@ -361,7 +361,6 @@ def _match_validation(val: RawSplit, classes: tuple[str, ...], task: str) -> tup
             f"{val.where}: the validation class {quoted(unknown[0])} is not among the training "
             f"classes ({listed(classes)})"
         )
-    renumber_C = torch.tensor([classes.index(name) for name in val.classes])
     if task != "classification":
         if val.classes != classes[: len(val.classes)]:
             raise ValueError(
@@ -369,4 +368,5 @@ def _match_validation(val: RawSplit, classes: tuple[str, ...], task: str) -> tup
                 f"the training data, in its order ({listed(classes)})"
             )
         return part, part.labels_N
+    renumber_C = torch.tensor([classes.index(name) for name in val.classes])
     return part, renumber_C[part.labels_N]

@@ -157,15 +157,14 @@ def _found(source: Any, seed: int, task: str | None) -> RawSplit:
         raise ValueError("a Split that was loaded already takes no `val_data` or `image_size`")
     if isinstance(source, TensorDataset) and len(source.tensors) == 2:
         source = source.tensors
-    if hasattr(source, "__getitem__") and not isinstance(source, Mapping):
-        several = from_items(source, task)
-        if several is not None:
-            return several
+    indexable = hasattr(source, "__getitem__") and not isinstance(source, Mapping)
+    if indexable and (several := from_items(source, task)) is not None:
+        return several
     if isinstance(source, Tensor | np.ndarray):
         raise ValueError("images alone are not enough: pass the pair (images, labels)")
     if _is_pair(source):
         return from_pair(*source)
-    if not hasattr(source, "__getitem__") or isinstance(source, Mapping):
+    if not indexable:
         raise ValueError(
             f"cannot read data from {type(source).__name__}: pass a name, a path, a map-style "
             "dataset of (image, label), or the pair (images, labels)"

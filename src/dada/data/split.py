@@ -16,7 +16,7 @@ from torch import Tensor
 
 from dada.config import real_number, seed_number, whole_number
 from dada.data.parts import Part, TensorPart
-from dada.safe_text import LONGEST_MESSAGE, printable, quoted
+from dada.safe_text import LONGEST_MESSAGE, listed, printable, quoted
 
 IN_MEMORY_LIMIT = 2 * 2**30
 """Decoded bytes up to which `in_memory="auto"` keeps a data set in memory."""
@@ -73,11 +73,6 @@ class Split:
         return {name: part for name, part in named.items() if part is not None}
 
     @property
-    def groups(self) -> dict[str, Tensor]:
-        """The group of each image, for the parts that have groups."""
-        return {n: p.groups_N for n, p in self.parts.items() if p.groups_N is not None}
-
-    @property
     def train_is_held(self) -> bool:
         """Whether the training images are in memory, at their final size."""
         return isinstance(self.train, TensorPart)
@@ -104,8 +99,8 @@ class Split:
         """
         if self.normalisation is not None:
             return self.normalisation
-        held = isinstance(self.train, TensorPart)
-        count = min(len(self.train), _SAMPLED_FOR_MEAN if held else _DECODED_FOR_MEAN)
+        most = _SAMPLED_FOR_MEAN if self.train_is_held else _DECODED_FOR_MEAN
+        count = min(len(self.train), most)
         index_N = torch.linspace(0, len(self.train) - 1, count, dtype=torch.float64).long()
         mean_C = torch.zeros(self.channels, dtype=torch.float64)
         square_C = torch.zeros(self.channels, dtype=torch.float64)
@@ -121,10 +116,6 @@ class Split:
 
     def to(self, device: torch.device | str) -> Split:
         return self._with({name: part.to(device) for name, part in self.parts.items()})
-
-    def load(self) -> Split:
-        """All parts in memory."""
-        return self._with({name: part.load() for name, part in self.parts.items()})
 
     def summary(self) -> str:
         """One line: name, counts, classes and shape."""
@@ -383,8 +374,3 @@ def _cover_both_sides(count_GC: Tensor, in_val_G: Tensor, split: Split) -> None:
                 f"{split.name}: the groups cannot be divided so that class {name!r} is on both "
                 "sides; use smaller groups or pass validation data"
             )
-
-
-def listed(names: Sequence[str], most: int = 8) -> str:
-    shown = ", ".join(printable(name, 40) for name in names[:most])
-    return shown if len(names) <= most else f"{shown}, ... ({len(names)} in all)"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from pathlib import Path
 from xml.etree.ElementTree import Element, TreeBuilder
 from xml.parsers import expat
 
@@ -25,8 +26,7 @@ def read_voc(xml_folder: str, images: Sequence[str], complaints: Complaints) -> 
     """What the XML files say of these images. An image without one is left out: nobody looked."""
     read: dict[str, list[tuple[str, list[float]]]] = {}
     for path in images:
-        stem = os.path.splitext(os.path.basename(path))[0]
-        file = os.path.join(xml_folder, f"{stem}.xml")
+        file = os.path.join(xml_folder, f"{Path(path).stem}.xml")
         if not os.path.lexists(file):
             complaints.add("images have no XML file and were left out", path)
             continue

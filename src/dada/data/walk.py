@@ -63,7 +63,7 @@ class Walk:
             for entry in entries:
                 if self.skips_hidden and hidden(entry.name):
                     continue
-                if _is_dir(entry):
+                if _is(entry.is_dir):
                     if not entry.is_symlink() or not self.leads_back(entry.path):
                         waiting.append(entry.path)
                 else:
@@ -82,7 +82,7 @@ class Walk:
         return back
 
     def _sort(self, entry: os.DirEntry[str], found: list[str]) -> None:
-        if not _is_file(entry):  # a pipe, a device, a socket, a link to nothing
+        if not _is(entry.is_file):  # a pipe, a device, a socket, a link to nothing
             self.not_files.append(entry.path)
         elif self.takes(entry.name):
             found.append(entry.path)
@@ -132,12 +132,12 @@ def hidden(name: str) -> bool:
 
 
 def subfolders(root: str) -> list[str]:
-    return sorted(e.path for e in _entries(root) if _is_dir(e) and not hidden(e.name))
+    return sorted(e.path for e in _entries(root) if _is(e.is_dir) and not hidden(e.name))
 
 
 def files_beside(root: str) -> list[str]:
     """The files that lie directly in a folder."""
-    return sorted(e.path for e in _entries(root) if _is_file(e) and not hidden(e.name))
+    return sorted(e.path for e in _entries(root) if _is(e.is_file) and not hidden(e.name))
 
 
 def names_in(folder: str) -> list[str]:
@@ -154,17 +154,10 @@ def _entries(folder: str) -> list[os.DirEntry[str]]:
         raise ValueError(f"{printable(folder)}: cannot be read ({error.strerror})") from None
 
 
-def _is_dir(entry: os.DirEntry[str]) -> bool:
-    """A link that leads to itself is nothing; Python raises an error of it."""
+def _is(kind: Callable[[], bool]) -> bool:
+    """A link that leads to itself is of no kind; Python raises an error of it."""
     try:
-        return entry.is_dir()
-    except OSError:
-        return False
-
-
-def _is_file(entry: os.DirEntry[str]) -> bool:
-    try:
-        return entry.is_file()
+        return kind()
     except OSError:
         return False
 

@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 
 from dada.data.annotations import (
     MOST_CLASSES,
@@ -46,23 +47,14 @@ def read_yolo(
             complaints.add("label files were left out with their images", str(problem))
             continue
         height, width = size
-        boxes: list[list[float]] = []
-        labels, outlines = [], []
-        for number, points in lines:
-            pixels = [p * (width if i % 2 == 0 else height) for i, p in enumerate(points)]
-            if not all(map(math.isfinite, pixels)):
-                boxes.append([])  # complained of below
-            elif len(points) == 4:
-                x, y, w, h = pixels
-                boxes.append([x - w / 2, y - h / 2, x + w / 2, y + h / 2])
-            else:
-                xs, ys = pixels[::2], pixels[1::2]
-                boxes.append([min(xs), min(ys), max(xs), max(ys)])
-            labels.append(number)
-            outlines.append([pixels] if len(points) > 4 else None)
-        kept = clean_boxes(boxes, labels, size, path, complaints)
-        shapes = [outlines[place] for place in kept.places]
-        outlined = len(shapes) > 0 and None not in shapes
+        labels = [label for label, _ in lines]
+        pixels = [
+            [p * (width if i % 2 == 0 else height) for i, p in enumerate(points)]
+            for _, points in lines
+        ]
+        kept = clean_boxes(list(map(_box, pixels)), labels, size, path, complaints)
+        shapes = [[pixels[place]] for place in kept.places]
+        outlined = len(shapes) > 0 and all(len(points) > 4 for (points,) in shapes)
         made[path] = Annotation(
             boxes=kept.boxes,
             labels=kept.labels,
@@ -74,9 +66,19 @@ def read_yolo(
     return made, most
 
 
+def _box(pixels: list[float]) -> list[float]:
+    """The corners of a box or of an outline; none of numbers that no box can have."""
+    if not all(map(math.isfinite, pixels)):
+        return []
+    if len(pixels) == 4:
+        x, y, w, h = pixels
+        return [x - w / 2, y - h / 2, x + w / 2, y + h / 2]
+    xs, ys = pixels[::2], pixels[1::2]
+    return [min(xs), min(ys), max(xs), max(ys)]
+
+
 def _lines(folder: str, image: str, complaints: Complaints) -> list[tuple[int, list[float]]]:
-    stem = os.path.splitext(os.path.basename(image))[0]
-    file = os.path.join(folder, f"{stem}.txt")
+    file = os.path.join(folder, f"{Path(image).stem}.txt")
     if not os.path.lexists(file):
         return []
     found = []

@@ -12,6 +12,7 @@ import os
 import socket
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from selectors import EVENT_READ, DefaultSelector
@@ -40,9 +41,10 @@ ABSENT = (
 
 @contextmanager
 def ends_if_alone() -> Iterator[None]:
-    """While processes find each other, which waits for ever for one that has died.
+    """Around the finding of the other processes: ends this one if they do not come in time.
 
-    `torchrun` sees that itself, and knows better than a clock.
+    It would wait for ever for one that has died. `torchrun` sees that itself, and knows better than
+    a clock.
     """
     if "TORCHELASTIC_RUN_ID" in os.environ:
         yield
@@ -123,24 +125,28 @@ class Watch:
 
     def _look(self) -> None:
         selector = DefaultSelector()
-        for peer in self._peers:
-            selector.register(peer, EVENT_READ)
+        for connection, rank in self._peers.items():
+            selector.register(connection, EVENT_READ, rank)
         while selector.get_map():
             for key, _ in selector.select():
-                peer = next(each for each in self._peers if each is key.fileobj)
+                peer = key.fileobj
+                assert isinstance(peer, socket.socket)
                 selector.unregister(peer)
                 try:
                     said = peer.recv(1)
                 except OSError:
                     said = b""
                 if said != FAREWELL:
-                    self.who = self._peers[peer]
+                    self.who = key.data
                     self.lost.set()
                     self._end()
 
     def _end(self) -> None:
-        """Unless the main thread ends of it first, which cannot when it waits for the other."""
-        threading.Event().wait(GRACE)
+        """Ends this process, unless its main thread sees the loss and ends before.
+
+        It cannot where it waits for the process that is gone.
+        """
+        time.sleep(GRACE)
         _end_with(self.reason().replace("`resume=True`", "--resume"))
 
     def reason(self) -> str:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from dada.models.weights import Weights
-from dada.safe_text import printable
+from dada.safe_text import LONGEST_NAME, listed
 
 HEADS = ("fc", "classifier", "heads", "head")  # attributes under which networks keep the last layer
 LEAST_FOUND = 0.9  # of the network's numbers, besides the head
@@ -82,6 +82,7 @@ def evaluating(model: nn.Module) -> Iterator[None]:
         with torch.no_grad():
             yield
     finally:
+        model.train(modes[0][1])  # some layers do more there than set their mode, as LoRA's
         for layer, training in modes:
             layer.training = training
 
@@ -178,9 +179,9 @@ def _named_rest(
         raise _another(weights, name, f"{share}, {first}")
     notes = []
     if missing:
-        notes.append(f"not in the file, so untrained: {_listed(missing)}")
+        notes.append(f"not in the file, so untrained: {listed(missing, MOST_NAMED, LONGEST_NAME)}")
     if spare:
-        notes.append(f"left out of the file: {_listed(spare)}")
+        notes.append(f"left out of the file: {listed(spare, MOST_NAMED, LONGEST_NAME)}")
     return notes
 
 
@@ -188,11 +189,6 @@ def _share(keys: list[str], of_all: Mapping[str, Tensor]) -> float:
     """All, where there is nothing: a network may be no more than its head."""
     whole = sum(each.numel() for each in of_all.values())
     return sum(of_all[key].numel() for key in keys) / whole if whole else 1.0
-
-
-def _listed(names: list[str]) -> str:
-    shown = ", ".join(map(printable, names[:MOST_NAMED]))
-    return shown if len(names) <= MOST_NAMED else f"{shown}, ... ({len(names)} in all)"
 
 
 def _versus(theirs: Tensor, mine: Tensor) -> str:

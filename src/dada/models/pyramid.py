@@ -12,6 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from dada.models.fitting import evaluating
+
 MOST_LEVELS = 4
 MOST_WIDTH = 256  # of the pyramid's features: no more than the backbone has
 FOUND = 300  # objects of an image at most
@@ -41,10 +43,8 @@ class Features(nn.Module):
         hooks = [
             layer.register_forward_hook(see(name)) for name, layer in net.named_modules() if name
         ]
-        net.eval()
-        with torch.no_grad():
+        with evaluating(net):
             net(torch.zeros(1, channels, *image_size))
-        net.train()
         for hook in hooks:
             hook.remove()
         levels = _last_of_each_height(net, seen)[-MOST_LEVELS:]

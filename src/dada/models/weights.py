@@ -37,6 +37,8 @@ from dada.safe_text import first_line, printable, quoted
 
 Tell = Callable[[str], None]
 """Is given a line for the user."""
+MeanStd = tuple[tuple[float, ...], tuple[float, ...]]
+"""Of every channel."""
 
 ALIASES = {"resnet50": "torchvision:resnet50"}
 ABOUT, OWN_WEIGHTS = "model.json", "model.safetensors"  # what `dada train` leaves behind
@@ -53,17 +55,15 @@ class Weights:
 
     source: str
     tensors: Mapping[str, Tensor]
-    mean: tuple[float, ...] | None = None  # of normalising, in 0..1; None: nobody knows
-    std: tuple[float, ...] | None = None
+    mean_std: MeanStd | None = None  # of normalising, in 0..1; None: nobody knows
     freeze: str = "norm"  # what does not learn: one of FREEZE
 
-    def normalisation(self, channels: int) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
+    def normalisation(self, channels: int) -> MeanStd | None:
         """For images of so many channels: grey ones get the mean of the three."""
-        if self.mean is None or self.std is None:
-            return None
-        if len(self.mean) == channels:
-            return self.mean, self.std
-        return tuple((sum(each) / len(each),) * channels for each in (self.mean, self.std))  # type: ignore[return-value]
+        if self.mean_std is None or len(self.mean_std[0]) == channels:
+            return self.mean_std
+        mean, std = (sum(each) / len(each) for each in self.mean_std)
+        return (mean,) * channels, (std,) * channels
 
     @cached_property
     def digest(self) -> str:
@@ -94,20 +94,15 @@ def from_file(
     name = name or about.get("model")
     if name is None:
         raise ValueError(f"`{option}` {file}: give `model` too, the network they belong to")
-    mean, std = about.get("mean"), about.get("std")
-    if mean is None or std is None:
-        mean, std = configured_mean_std(name)
+    if about.get("mean") is None:
+        mean_std = configured_mean_std(name)
+    else:
+        mean_std = tuple(about["mean"]), tuple(about["std"])
     try:
         tensors = _read(file)
     except ValueError as error:
         raise ValueError(f"`{option}` {file}: {error}") from None
-    weights = Weights(
-        source=str(path),
-        tensors=tensors,
-        mean=None if mean is None else tuple(mean),
-        std=None if std is None else tuple(std),
-    )
-    return name, weights
+    return name, Weights(source=str(path), tensors=tensors, mean_std=mean_std)
 
 
 def _about(file: Path) -> dict[str, Any]:
@@ -241,8 +236,8 @@ class Published:
                 f"weights of {self.name}: {damaged}: {reason}; delete this file to have it "
                 "downloaded again"
             ) from None
-        mean, std = configured_mean_std(self.name)
-        return Weights(source=self.address, tensors=tensors, mean=mean, std=std)
+        mean_std = configured_mean_std(self.name)
+        return Weights(source=self.address, tensors=tensors, mean_std=mean_std)
 
     def _download(self) -> Path:
         advice = "connect, or give a file with `weights`"
@@ -299,9 +294,7 @@ def published(name: str) -> Published:
     )
 
 
-def configured_mean_std(
-    name: str,
-) -> tuple[tuple[float, ...] | None, tuple[float, ...] | None]:
+def configured_mean_std(name: str) -> MeanStd | None:
     """How the package of a network normalises its images; None where it does not say."""
     package, _, rest = ALIASES.get(name, name).partition(":")
     if package == "timm" and (config := _timm_config(rest)) is not None:
@@ -309,7 +302,7 @@ def configured_mean_std(
     if package == "torchvision" and (weights := _torchvision_weights(rest)) is not None:
         preprocessing = weights.transforms()
         return tuple(preprocessing.mean), tuple(preprocessing.std)
-    return None, None
+    return None
 
 
 def _timm_config(name: str) -> Any:

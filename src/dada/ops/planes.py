@@ -46,7 +46,7 @@ def do(op: Op, images_NCHW: Images, values: Values, centers: Centers) -> Images:
     if op.kernel in LINES:
         return LINES[op.kernel](images_NCHW, values, centers)
     if isinstance(op.kernel, geo.Affine) and op.kernel.only_shifts:
-        return _shift(images_NCHW, values, centers, op.kernel)
+        return _shift(images_NCHW, values, op.kernel)
     return (_by_kernel if op.pillow is None else _as_pictures)(op, images_NCHW, values, centers)
 
 
@@ -131,7 +131,7 @@ def _by_kernel(op: Op, images_NCHW: Images, values: Values, centers: Centers) ->
     return done
 
 
-def _shift(images_NCHW: Images, values: Values, centers: Centers, kernel: geo.Affine) -> Images:
+def _shift(images_NCHW: Images, values: Values, kernel: geo.Affine) -> Images:
     """To the left and upwards, by whole pixels, black behind."""
     h, w = images_NCHW.shape[2:]
     *_, by_x, by_y = kernel.motion(h, w)

@@ -10,7 +10,7 @@ from dataclasses import replace
 from PIL import Image
 
 from dada.policy import Policy, PolicyOp, SubPolicy
-from dada.report.markup import Html, fill, join, section
+from dada.report.markup import Html, fill, join, lead, section
 from dada.report.plots import bar
 from dada.report.run_directory import RunDirectory
 from dada.report.samples import Sample, on_samples
@@ -78,12 +78,12 @@ def wall(run: RunDirectory) -> Html | None:
     return section(
         "seen",
         "What the network sees",
-        fill(
-            '<p class="lead">Images of your data, each above what this policy made of it: one '
-            "sub-policy drawn for each, every operation with its own probability. Some stay as "
-            'they are; that is part of it.</p><div class="wall">$pairs</div>',
-            pairs=_pairs(chosen, run.policy, seed=0),
+        lead(
+            "Images of your data, each above what this policy made of it: one sub-policy drawn for "
+            "each, every operation with its own probability. Some stay as they are; that is part "
+            "of it."
         ),
+        fill('<div class="wall">$pairs</div>', pairs=_pairs(chosen, run.policy, seed=0)),
     )
 
 
@@ -126,8 +126,8 @@ def cards(run: RunDirectory) -> Html | None:
     if policy is None:
         return None
     if not policy.subpolicies:
-        said = fill('<p class="lead">$text</p>', text="None: this policy leaves images alone.")
-        return section("subpolicies", "Sub-policies", said)
+        said = "None: this policy leaves images alone."
+        return section("subpolicies", "Sub-policies", lead(said))
     ranked = sorted(policy.subpolicies, key=lambda subpolicy: -subpolicy.weight)
     count = len(ranked)
     shown = ranked if count <= MOST_CARDS else ranked[:CUT_CARDS]
@@ -144,7 +144,7 @@ def cards(run: RunDirectory) -> Html | None:
     return section(
         "subpolicies",
         "Sub-policies",
-        fill('<p class="lead">$words</p>', words=" ".join(words)),
+        lead(" ".join(words)),
         fill(
             '<div class="cards">$cards</div>',
             cards=join(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dada.safe_html import Html, escape, fill, join
+from dada.safe_html import Html, fill, join
 
-__all__ = ["Html", "code_block", "escape", "fill", "join", "section"]
+__all__ = ["Html", "code_block", "fill", "join", "lead", "section"]
 
 
 def code_block(text: str, title: str = "") -> Html:
@@ -15,6 +15,11 @@ def code_block(text: str, title: str = "") -> Html:
         heading=heading,
         text=text,
     )
+
+
+def lead(words: object) -> Html:
+    """The first words of a section."""
+    return fill('<p class="lead">$words</p>', words=words)
 
 
 def section(name: str, title: str, *content: object) -> Html:

@@ -9,7 +9,7 @@ from typing import Any
 from dada.policy import Policy, PolicyOp, names
 from dada.policy.space import SPACES
 from dada.report.gallery import in_words
-from dada.report.markup import Html, fill, join, section
+from dada.report.markup import Html, fill, join, lead, section
 from dada.report.plots import (
     IntervalRow,
     bar,
@@ -32,8 +32,8 @@ def even_rate(run: RunDirectory) -> float | None:
     """The mean rate of the operations that the search allowed."""
     if run.policy is None:
         return None
-    excluded = set(map(str, sequence(run.search_settings.get("exclude"))))
-    rates = [rate for name, rate in run.policy.op_probabilities().items() if name not in excluded]
+    shares = run.policy.op_probabilities().items()
+    rates = [rate for name, rate in shares if name not in run.excluded]
     return sum(rates) / len(rates) if rates else None
 
 
@@ -43,8 +43,7 @@ def first_rate(run: RunDirectory) -> float | None:
     space = SPACES.get(str(run.search_settings.get("space")))
     if per_subpolicy is None or space is None:
         return None
-    excluded = set(map(str, sequence(run.search_settings.get("exclude"))))
-    allowed = [op for op in space.ops if op.name not in excluded]
+    allowed = [op for op in space.ops if op.name not in run.excluded]
     return 0.5 * per_subpolicy / len(allowed) if allowed else None
 
 
@@ -81,7 +80,7 @@ def operations(run: RunDirectory) -> Html | None:
     return section(
         "operations",
         "Operations",
-        fill('<p class="lead">$words</p>', words=words),
+        lead(words),
         fill(
             '<table class="operations"><thead><tr><th>operation</th><th class="wide"></th>'
             '<th class="num">images</th>$time<th class="strength">strength, over its '
@@ -162,11 +161,11 @@ def curves(run: RunDirectory) -> Html | None:
             )
     if not charts:
         return None
-    words = "Epoch by epoch, from left to right; the number is the last epoch’s."
     return section(
         "curves",
         "The search",
-        fill('<p class="lead">$words</p><div class="charts">$c</div>', words=words, c=join(charts)),
+        lead("Epoch by epoch, from left to right; the number is the last epoch’s."),
+        fill('<div class="charts">$charts</div>', charts=join(charts)),
     )
 
 
@@ -219,7 +218,7 @@ def comparison(run: RunDirectory) -> Html | None:
     facts += [f"data {run.comparison['data']}"] if run.comparison.get("data") else []
     content: list[object] = []
     if run.comparison.get("verdict"):
-        content.append(fill('<p class="lead">$said</p>', said=run.comparison["verdict"]))
+        content.append(lead(run.comparison["verdict"]))
     content.append(_plot(rows, ", ".join(facts) + ". Rings are single trainings.", unit="%"))
     differences = [mapping(entry) for entry in sequence(run.comparison.get("differences"))]
     gaps = [
@@ -273,8 +272,7 @@ def classes(run: RunDirectory) -> Html | None:
         ends = MOST_CLASSES // 2
         shown, hidden = gains[:ends] + gains[-ends:], gains[ends:-ends]
     words = f"Points of accuracy that each class gains or loses against “{against}”."
-    content: list[object] = [fill('<p class="lead">$words</p>', words=words)]
-    content.append(_gains(shown, widest))
+    content: list[object] = [lead(words), _gains(shown, widest)]
     if hidden:
         summary = f"The {len(hidden)} classes between"
         content.append(

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from dada.report.markup import Html, escape, fill, join
+from dada.report.markup import Html, fill, join
 
 Point = tuple[float, float]
 
@@ -31,11 +31,11 @@ def _dot(x: float, y: float) -> Html:
     return fill('<circle class="dot" cx="$x" cy="$y" r="3"/>', x=f"{x:.1f}", y=f"{y:.1f}")
 
 
-def _polyline(points: Sequence[Point], css: str) -> Html:
+def _curve(points: Sequence[Point]) -> Html:
     if len(points) == 1:
         return _dot(*points[0])
     path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
-    return fill('<polyline class="$css" points="$path"/>', css=css, path=path)
+    return fill('<polyline class="curve" points="$path"/>', path=path)
 
 
 def _line(x1: float, y1: float, x2: float, y2: float, css: str) -> Html:
@@ -94,7 +94,7 @@ def line_chart(
         parts.append(_text(left - 6, y + 3.5, said(value), "end"))
     for tick in sorted({tick for tick in ticks(first, last, 5) if tick == int(tick)} | {first}):
         parts.append(_text(place(tick, low)[0], height - 5, f"{tick:.0f}", "middle"))
-    parts.append(_polyline([place(x, y) for x, y in points], "curve"))
+    parts.append(_curve([place(x, y) for x, y in points]))
     parts.append(_dot(*place(*points[-1])))
     spoken = f"{label}: from {said(ys[0])} in epoch {first:.0f} to {said(ys[-1])} in {last:.0f}"
     return _svg(width, height, spoken, *parts)
@@ -112,7 +112,7 @@ def sparkline(values: Sequence[float], top: float, level: float | None, label: s
     parts: list[object] = []
     if level is not None:
         parts.append(_line(0, y(level), width, y(level), "level"))
-    parts.append(_polyline(points, "curve"))
+    parts.append(_curve(points))
     return _svg(width, height, label, *parts, css="spark")
 
 
@@ -200,5 +200,5 @@ def bar(share: float, level: float | None = None, css: str = "") -> Html:
         '<span class="bar $css"><b style="width:$width%"></b>$mark</span>',
         css=css,
         width=f"{100 * min(1.0, max(0.0, share)):.1f}",
-        mark=escape(mark),
+        mark=mark,
     )

@@ -13,7 +13,7 @@ from dada.data.sources import EMBEDDED
 from dada.models import BUILDERS
 from dada.names import EXPORT_TARGETS
 from dada.recipes import RECIPES
-from dada.report.markup import Html, code_block, fill, join, section
+from dada.report.markup import Html, code_block, fill, join, lead, section
 from dada.report.run_directory import RunDirectory
 from dada.safe_json import mapping
 from dada.safe_text import comment_text, shell_word
@@ -242,7 +242,7 @@ def how_to_repeat(run: RunDirectory) -> Html | None:
     words = (
         "The same seed, data, settings and machine give the same policy, on a CPU byte for byte."
     )
-    return section("repeat", "Repeat it", fill('<p class="lead">$w</p>', w=words), *content)
+    return section("repeat", "Repeat it", lead(words), *content)
 
 
 def loop_code(run: RunDirectory) -> str:
@@ -284,7 +284,7 @@ def how_to_use(run: RunDirectory) -> Html | None:
     return section(
         "use",
         "Use it",
-        fill('<p class="lead">$words</p>', words="A click selects a whole block."),
+        lead("A click selects a whole block."),
         fill(
             '<div class="codes">$blocks</div>',
             blocks=join(

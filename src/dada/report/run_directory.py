@@ -37,6 +37,11 @@ class RunDirectory:
         return mapping(self.config.get("search"))
 
     @property
+    def excluded(self) -> set[str]:
+        """The operations that the search left out."""
+        return set(map(str, sequence(self.search_settings.get("exclude"))))
+
+    @property
     def data_facts(self) -> Mapping[str, Any]:
         return mapping(self.policy.provenance.get("data")) if self.policy else {}
 
@@ -73,7 +78,7 @@ def read_run_directory(
         path=path,
         policy=Policy.load(policy_file) if policy_file else None,
         unfinished=unfinished or policy_file == path / UNFINISHED_POLICY,
-        log=[line for line in read_log(path) if isinstance(line, dict)],
+        log=read_log(path),
         config=config,
         sessions=[s for s in sequence(_json(path / "run.json").get("sessions")) if mapping(s)],
         finished=_json(path / "finished.json"),

@@ -121,13 +121,12 @@ def found(run: RunDirectory) -> Html | None:
         return None
     even = even_rate(run)
     shares = sorted(policy.op_probabilities().items(), key=lambda item: -item[1])
-    excluded = set(map(str, sequence(run.search_settings.get("exclude"))))
     signal = signal_sentence(policy)
     lines = [line for line in (signal, base_sentence(policy)) if line is not None]
     word = signal_word(policy)
     if even is not None and word != "none":
         often = [f"{n} ({s:.0%})" for n, s in shares if s > OFTEN * even][:4]
-        seldom = [n for n, s in shares[::-1] if s < SELDOM * even and n not in excluded][:4]
+        seldom = [n for n, s in shares[::-1] if s < SELDOM * even and n not in run.excluded][:4]
         # Only what is more than chance was favoured.
         most, least = ("Favoured", "Avoided") if word else ("Most often", "Most seldom")
         if often:

@@ -86,7 +86,7 @@ MOST_LOG_BYTES = 2**30
 CHEAP_SECONDS = 0.03  # a checkpoint that takes no longer to write is always written
 CHECKPOINTS_SHARE = 0.02  # others take no more than this of a run's time
 
-_RUN, _CONFIG, _LOG, _FINISHED = RUN, CONFIG, "log.jsonl", "finished.json"
+_LOG, _FINISHED = "log.jsonl", "finished.json"
 _NEXT, _NEWEST, _PREVIOUS = "checkpoint.next.pt", "checkpoint.pt", "checkpoint.previous.pt"
 
 
@@ -114,13 +114,18 @@ class RunLog:
         self._lock: DirectoryLock | None = None
         if self.finished:
             return
-        self._lock = self._locked(resume=resume)
-        earlier = _sessions(self.path / _RUN)
-        about = {"format": RUN_FORMAT, "version": RUN_VERSION, "sessions": [*earlier, versions()]}
+        with _writable(self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._lock = DirectoryLock(self.path)
+        check_run_path(path, resume=resume)  # another process may have been quicker
+        file = self.path / RUN
+        earlier = safe_json.read_object(file).get("sessions") if file.exists() else []
+        sessions = [*safe_json.sequence(earlier), versions()]
+        about = {"format": RUN_FORMAT, "version": RUN_VERSION, "sessions": sessions}
         with _writable(self.path):
             for leftover in self.path.rglob(".*.tmp"):
                 leftover.unlink()
-            self.save_text(_RUN, json.dumps(about, indent=2) + "\n")
+            self.save_text(RUN, json.dumps(about, indent=2) + "\n")
         self._keep_log_lines(None)
 
     @property
@@ -132,7 +137,7 @@ class RunLog:
         """Write config.toml, or, where there is one already, insist that it says the same."""
         text = to_toml(settings)
         self._asked = _digest(tomllib.loads(text))
-        file = self.path / _CONFIG
+        file = self.path / CONFIG
         if file.exists():
             old, new = flat(read_toml(file)), flat(tomllib.loads(text))
             before = BEFORE | (BEFORE_ON_CPU if new.get("device") == "cpu" else {})
@@ -145,7 +150,7 @@ class RunLog:
                         "resume with the same settings or choose another `out`"
                     )
         if not self.finished:
-            self.save_text(_CONFIG, text)
+            self.save_text(CONFIG, text)
 
     def log(self, **metrics: Any) -> None:
         """Append one line to log.jsonl, and flush it.
@@ -239,13 +244,6 @@ class RunLog:
         if self._lock is not None:
             self._lock.release()
 
-    def _locked(self, *, resume: bool) -> DirectoryLock:
-        with _writable(self.path):
-            self.path.mkdir(parents=True, exist_ok=True)
-            lock = DirectoryLock(self.path)
-        check_run_path(self.path, resume=resume)  # another process may have been quicker
-        return lock
-
     def _keep_log_lines(self, count: int | None) -> None:
         """Cut log.jsonl to its first `count` lines (None: all), dropping a half-written last."""
         file = self.path / _LOG
@@ -263,7 +261,7 @@ class RunLog:
 def opened_run(
     out: Path | None, facts: Callable[[], Mapping[str, Any]], *, resume: bool
 ) -> Iterator[RunLog | None]:
-    """A run's directory, with what it was asked; None for who writes to none."""
+    """The run directory `out`, with its settings written or compared; None where there is none."""
     if out is None:
         yield None
         return
@@ -288,19 +286,13 @@ def check_run_path(path: str | os.PathLike[str], *, resume: bool = False) -> Non
             f"{path} exists; pass `resume=True` to continue it or choose another `out`"
         )
     try:
-        about = safe_json.read_object(path / _RUN)
+        about = safe_json.read_object(path / RUN)
     except (OSError, ValueError):
         about = {}
     if about.get("format") != RUN_FORMAT:
-        problem = f"{path} is not empty and holds no run (no readable {_RUN})"
+        problem = f"{path} is not empty and holds no run (no readable {RUN})"
         raise ValueError(f"{problem}; choose another `out`")
-    _check_version(path / _RUN, about, RUN_VERSION)
-
-
-def _sessions(file: Path) -> list[Any]:
-    """What earlier sessions of a run said of themselves."""
-    sessions = safe_json.read_object(file).get("sessions", []) if file.exists() else []
-    return sessions if isinstance(sessions, list) else []
+    _check_version(path / RUN, about, RUN_VERSION)
 
 
 @contextmanager
@@ -351,7 +343,7 @@ def _read_log(file: Path) -> bytes:
 
 
 def _digest(settings: Mapping[str, Any]) -> str:
-    """The same with settings that were added since, where they say what was done before."""
+    """What checkpoints are known by; settings added since count only where they change a run."""
     old = NOT_IN_OLD_CHECKPOINTS.items()
     known = sorted(setting for setting in flat(settings).items() if setting not in old)
     return hashlib.sha256(repr(known).encode()).hexdigest()

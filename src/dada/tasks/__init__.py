@@ -1,4 +1,4 @@
-"""What a network is trained for, as a value: the rest of the package asks it and never its name.
+"""What a network is trained for. The rest of the package asks a task, and never looks at its name.
 
 base.py            what a task is asked
 classification.py  one label for an image

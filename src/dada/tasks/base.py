@@ -26,7 +26,7 @@ Passes = Callable[[], AbstractContextManager[Any]]
 """Gives a context for a forward pass, in the precision that was asked for."""
 
 
-# Settings of a training from scratch of a small network whose targets are places.
+# Settings to train a small network from scratch whose targets are places: boxes, or pixels.
 OF_PLACES = {
     "batch_size": 16,
     "optimizer": "adamw",

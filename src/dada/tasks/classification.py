@@ -102,30 +102,31 @@ class _Counts:
             logits_BC = model(views_BCHW).float()
         self.loss += F.cross_entropy(logits_BC, labels_B, reduction="sum")
         self.loss_TC += _class_losses_TC(logits_BC, labels_B)
-        pair_B = labels_B * self.num_classes + logits_BC.argmax(1)
-        counts = torch.bincount(pair_B, minlength=self.num_classes**2)
-        self.confusion_CC += counts.view_as(self.confusion_CC)
-        best_B5 = logits_BC.topk(min(5, self.num_classes)).indices
-        self.among_five += (best_B5 == labels_B.unsqueeze(1)).sum()
+        confusion_CC, among_five = _counted(logits_BC, labels_B, self.num_classes)
+        self.confusion_CC += confusion_CC
+        self.among_five += among_five
 
     def sums(self) -> list[Tensor]:
         return [self.confusion_CC, self.among_five, self.loss, self.loss_TC]
 
     def scores(self, sums: Sequence[Tensor]) -> Scores:
-        confusion_CC, among_five, loss, loss_TC = sums
-        return _scores(confusion_CC.cpu(), int(among_five), float(loss), loss_TC.cpu())
+        return _scores(*sums)
 
 
 def scores_of_logits(logits_NC: Tensor, labels_N: Tensor, num_classes: int) -> Scores:
     """The same numbers, of logits that are there already."""
-    pair_N = labels_N * num_classes + logits_NC.argmax(1)
-    confusion_CC = torch.bincount(pair_N, minlength=num_classes**2).view(num_classes, num_classes)
-    best_N5 = logits_NC.topk(min(5, num_classes)).indices
-    among_five = int((best_N5 == labels_N.unsqueeze(1)).sum())
-    loss = float(F.cross_entropy(logits_NC.double(), labels_N, reduction="sum"))
-    return _scores(
-        confusion_CC.cpu(), among_five, loss, _class_losses_TC(logits_NC, labels_N).cpu()
-    )
+    confusion_CC, among_five = _counted(logits_NC, labels_N, num_classes)
+    loss = F.cross_entropy(logits_NC.double(), labels_N, reduction="sum")
+    return _scores(confusion_CC, among_five, loss, _class_losses_TC(logits_NC, labels_N))
+
+
+def _counted(logits_BC: Tensor, labels_B: Tensor, num_classes: int) -> tuple[Tensor, Tensor]:
+    """The confusion matrix, and how many labels are among the best five."""
+    pair_B = labels_B * num_classes + logits_BC.argmax(1)
+    counts = torch.bincount(pair_B, minlength=num_classes**2)
+    best_B5 = logits_BC.topk(min(5, num_classes)).indices
+    among_five = (best_B5 == labels_B.unsqueeze(1)).sum()
+    return counts.view(num_classes, num_classes), among_five
 
 
 def _class_losses_TC(logits_BC: Tensor, labels_B: Tensor) -> Tensor:
@@ -138,7 +139,8 @@ def _class_losses_TC(logits_BC: Tensor, labels_B: Tensor) -> Tensor:
     return loss_TB.double() @ one_hot_BC
 
 
-def _scores(confusion_CC: Tensor, among_five: int, loss: float, loss_TC: Tensor) -> Scores:
+def _scores(confusion_CC: Tensor, among_five: Tensor, loss: Tensor, loss_TC: Tensor) -> Scores:
+    confusion_CC, loss_TC = confusion_CC.cpu(), loss_TC.cpu()
     total = int(confusion_CC.sum())
     right_C, count_C = confusion_CC.diagonal().double(), confusion_CC.sum(1)
     recall_C = right_C / count_C.clamp(min=1)
@@ -146,9 +148,9 @@ def _scores(confusion_CC: Tensor, among_five: int, loss: float, loss_TC: Tensor)
     balanced_T = (loss_TC / count_C.clamp(min=1))[:, present_C].mean(1)
     return Scores(
         accuracy=float(right_C.sum()) / total,
-        top5=among_five / total if len(confusion_CC) > 5 else None,
+        top5=int(among_five) / total if len(confusion_CC) > 5 else None,
         balanced_accuracy=float(recall_C[present_C].mean()),
-        loss=loss / total,
+        loss=float(loss) / total,
         images=total,
         confusion_CC=confusion_CC.tolist(),
         class_error_C=[

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from importlib.util import find_spec
 from typing import Any, ClassVar
 
@@ -199,13 +200,9 @@ class _Found(_Losses):
             self.true.append(coco.Objects.of(true))
 
     def scores(self, sums: Sequence[Tensor]) -> DetectionScores:
-        boxes = coco.average_precision(self.true, self.found, self.num_classes)
+        judge = partial(coco.average_precision, self.true, self.found, self.num_classes)
         has_masks = all(each.masks is not None for each in (*self.true, *self.found))
-        masks = (
-            coco.average_precision(self.true, self.found, self.num_classes, masks=True)
-            if has_masks
-            else None
-        )
+        boxes, masks = judge(), judge(masks=True) if has_masks else None
         return DetectionScores(
             ap=boxes.ap,
             ap50=boxes.ap50,

@@ -21,7 +21,8 @@ from dada.ops.geometric import fixed, warp
 Noise = torch.Generator | None
 """Where random numbers come from; None: torch's own."""
 Moves = list[Tensor] | None
-"""Where pixels came from is added to it, as matrices of `ops.geometric.warp`: for targets."""
+"""A list to which the matrix of every move is added (see `ops.geometric.warp`), so that boxes and
+masks can be moved as the pixels were; None: nobody asks."""
 
 
 def before_policy(

@@ -22,7 +22,8 @@ from dada.training.state import RunState
 
 T = TypeVar("T")
 Turns = Generator[None, None, T]
-"""Something that stops now and then, a training after every step, to let others have a turn."""
+"""A generator that stops after every step of a training, so that several can take turns; it
+returns a T at its end."""
 
 Metrics = dict[str, Any]  # what an epoch measured
 OnEpoch = Callable[[Metrics, int], None]  # is told of every epoch, and how many there are
@@ -56,9 +57,9 @@ def learning_rates_T(config: TrainConfig, epochs: int, steps_per_epoch: int) -> 
     """The learning rate of every step."""
     total = epochs * steps_per_epoch
     warm = min(config.warmup_epochs * steps_per_epoch, total / 2)
+    peak = config.lr * config.warmup_factor
     rates = []
     for step in range(total):
-        peak = config.lr * config.warmup_factor
         if step < warm:
             rates.append(config.lr + (peak - config.lr) * step / warm)
         elif config.schedule == "step":
@@ -124,9 +125,10 @@ def run_together(
     rates_ES: Tensor,
     epoch: Callable[[int, Tensor], Turns[list[Metrics]]],
 ) -> Turns[None]:
-    """The epochs that are left of runs that are equally far; `epoch` measures something of each.
+    """The epochs that are left of runs that have done equally many.
 
-    All write their checkpoints after the same epochs, so that they can be continued together.
+    `epoch` trains all of them and returns the metrics of each. They write their checkpoints after
+    the same epochs, so that they can be continued together.
     """
     (done,) = {len(record.history) for record in records}
     state, runs = records[0].state, [each.run for each in records if each.run is not None]
@@ -152,7 +154,7 @@ def run_together(
 
 
 class DivergedError(ValueError):
-    """A training came to numbers that are none."""
+    """The loss of a training became infinite or not a number."""
 
 
 def check_finite(what: str, number: float, epoch: int, lr: float) -> None:
@@ -164,7 +166,7 @@ def check_finite(what: str, number: float, epoch: int, lr: float) -> None:
 
 
 def exhaust(turns: Turns[T]) -> T:
-    """What it returns, for one that shares the device with nobody."""
+    """Does all of it at once, where nobody else takes turns, and returns its result."""
     while True:
         try:
             next(turns)

@@ -69,7 +69,10 @@ class Job:
 
 
 def take_turns(begun: Iterator[tuple[K, Turns[T]]], at_once: int) -> Iterator[tuple[K, T]]:
-    """What each returns, in the order in which they end; the next begins when there is room."""
+    """Does several at a time, a step of each in turn; gives their results as they end.
+
+    `begun` gives the next one, under its key, whenever fewer than `at_once` are left.
+    """
     assert at_once >= 1, f"nothing is done with at_once={at_once}"
     running: list[tuple[K, Turns[T]]] = []
     while True:
@@ -143,8 +146,8 @@ class Slot:
     ) -> Turns[float]:
         """All images once, at these learning rates; returns the mean loss.
 
-        `steps_of_all` that this process will make say whether compiling kernels will pay. `step` is
-        this slot's own, unless given.
+        `steps_of_all` is how many steps this process will make in all: compiling kernels pays only
+        for many. `step` is this slot's own, unless given.
         """
         step = step or self.step
         state, ranks = self.state, self.job.ranks

@@ -58,7 +58,7 @@ class SGD(Optimiser):
         used = [i for i, weight in enumerate(self.weights) if weight.grad is not None]
         weights: list[Tensor] = [self.weights[i] for i in used]
         velocity = [self.velocity[i] for i in used]
-        grads = [grad for grad in (self.weights[i].grad for i in used) if grad is not None]
+        grads = [grad for i in used if (grad := self.weights[i].grad) is not None]
         if not weights:
             return
         if weights[0].is_cuda:
@@ -142,7 +142,7 @@ class AdamW(Moments):
             some = [i for i in used if (self.weights[i].dim() > 1) == decays]
             if not some:
                 continue
-            grads = [grad for grad in (self.weights[i].grad for i in some) if grad is not None]
+            grads = [grad for i in some if (grad := self.weights[i].grad) is not None]
             steps = [self.steps[i] for i in some]
             torch._foreach_add_(steps, 1)
             torch._fused_adamw_(

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from dada import tasks
 from dada.data import Part, batches
 from dada.engine import ALONE, Precision, Ranks, channels_last
-from dada.models import check_detections, check_logits, set_training
+from dada.models import check_detections, check_logits, evaluating
 from dada.tasks import Scores, Task, TaskScores
 from dada.tasks.classification import scores_of_logits
 
@@ -33,7 +33,6 @@ def check_network(task: Task, model: nn.Module, views_BCHW: Tensor, num_classes:
         check_logits(model, views_BCHW, num_classes, shape=shape if len(shape) > 2 else None)
 
 
-@torch.no_grad()
 def evaluate(
     model: nn.Module,
     normalise: nn.Module,
@@ -49,8 +48,6 @@ def evaluate(
 
     With `loss_alone` they may lack all that takes longer than the loss.
     """
-    was_training = model.training
-    model.eval()
     device = precision.device
     meter = (task.loss_meter if loss_alone else task.meter)(num_classes, device)
     first, step = (ranks.rank, ranks.world) if meter.adds_up else (0, 1)
@@ -59,10 +56,9 @@ def evaluate(
     size = max(1, min(BATCH, fitting)) if task.moves else BATCH
     if device.type == "cuda":
         size = max(size, fitting)  # small images in few passes, which wait for launches
-    for images, *targets in batches(part, every_N.split(size)):
-        meter.add(model, channels_last(normalise(images), device), targets, precision.passes)
-    if was_training:
-        set_training(model)
+    with evaluating(model):
+        for images, *targets in batches(part, every_N.split(size)):
+            meter.add(model, channels_last(normalise(images), device), targets, precision.passes)
     sums = meter.sums()
     if meter.adds_up:
         sums = [ranks.gather(mine.unsqueeze(0)).sum(0) for mine in sums]

@@ -34,7 +34,7 @@ BESIDE = 4  # streams on which views are drawn
 
 @dataclass(frozen=True, eq=False)
 class Arm:
-    """Under what an end is trained: a policy as tables, and random numbers of its own."""
+    """A policy under which the end of a training is repeated, with random numbers of its own."""
 
     space: SearchSpace
     tables: PolicyTables
@@ -51,8 +51,10 @@ class Arm:
 
 
 def alike(one: Job, other: Job) -> bool:
-    """Whether a stack may hold both, if they are equally far: nothing but seed, weights, policy and
-    images differs."""
+    """Whether a stack may hold both, if they have done equally many epochs.
+
+    They may differ in seed, weights, policy and images only.
+    """
     return (
         one.length == other.length
         and one.split.image_size == other.split.image_size
@@ -70,9 +72,9 @@ def epochs_done(job: Job) -> int:
 
 
 def stack_size(slot: Slot, networks: int, steps_of_all: int) -> int:
-    """How many networks like this slot's, of so many, a stack may hold; with one there is none.
+    """How many of these networks, all like this slot's, a stack may hold; 1: better no stack.
 
-    `steps_of_all` that this process will make say whether compiling kernels will pay.
+    `steps_of_all` is how many steps this process will make in all.
     """
     state, device = slot.state, slot.state.device
     if not (whole_networks_pay(steps_of_all) and card_suits(device) and _suits(slot)):

@@ -107,7 +107,7 @@ class RunState(nn.Module):
 
 
 class Drawn(Protocol):
-    """What views are drawn from."""
+    """A policy as tables, and the random numbers with which views of images are drawn."""
 
     @property
     def space(self) -> SearchSpace: ...

@@ -20,6 +20,7 @@ from dada.config import TrainConfig
 from dada.data import Split
 from dada.engine import ALONE
 from dada.models import evaluating
+from dada.training.epochs import Length
 
 FORWARDS_OF_A_STEP = 3  # a forward pass, and a backward pass of twice that
 NORMS = (_NormBase, nn.LayerNorm, nn.GroupNorm)  # read what they normalise twice
@@ -148,9 +149,8 @@ def training_seconds(split: Split, config: TrainConfig, work: Work, device_type:
     """Nominal seconds of one training on `split.train`, judged on `split.val`."""
     assert split.val is not None
     speed = SPEEDS[device_type]
-    batch = ALONE.share(config.batch_size, len(split.train))
-    steps_per_epoch = len(split.train) // batch
-    steps = steps_per_epoch * config.epochs_for(steps_per_epoch)
+    length = Length.of(config, len(split.train), ALONE)
+    batch, steps = length.batch, length.steps
     decoded = 0 if split.train_is_held else steps * batch + len(split.val)
     return (
         speed.start

@@ -42,18 +42,9 @@ class Records:
         return self.folder / f"{number:02d}-{fit}-seed{trial.seed}.json"
 
     def write(self, trial: Trial, scores: TrialScores) -> None:
+        """Or why there are none, for those who wait for them."""
         content = {"policy": trial.name, "seed": trial.seed, **scores}
         write_text(self.file(trial), json.dumps(content, allow_nan=False) + "\n")
-
-    def write_failure(self, trial: Trial, error: Exception) -> None:
-        """Why it failed, for those who wait for it."""
-        content = {"policy": trial.name, "seed": trial.seed, FAILED: in_one_line(error)}
-        write_text(self.file(trial), json.dumps(content) + "\n")
-
-    def forget_failure(self, trial: Trial) -> None:
-        """A training that failed is done again by the next session."""
-        if (known := self.read(trial)) is not None and FAILED in known:
-            self.file(trial).unlink()
 
     def read(self, trial: Trial) -> TrialScores | None:
         """The scores of this trial, or why it failed, or None when it has not ended."""
@@ -69,6 +60,14 @@ class Records:
         if not isinstance(content, Mapping) or not content.keys() >= self.required:
             raise ValueError(f"{file} is damaged; delete it to have this training done again")
         return dict(content)
+
+    def of_before(self, trial: Trial) -> TrialScores | None:
+        """The scores of an earlier session; a training that failed is forgotten, and done again."""
+        known = self.read(trial)
+        if known is not None and FAILED in known:
+            self.file(trial).unlink()
+            return None
+        return known
 
     def wait_for(self, trials: Sequence[Trial]) -> dict[Trial, TrialScores]:
         """All scores, once the other processes have written theirs.

@@ -31,11 +31,12 @@ from dada.policy import Policy
 from dada.tasks import Task
 from dada.training.epochs import DivergedError
 from dada.training.loop import Job, TrainResult, at_once_for
-from dada.training.many import train_many
+from dada.training.many import run_job, train_many
 
 SHIPPED_SPACES = ("paper", "strength", "wide")  # others are registered in this process only
 MOST_BYTES_COPIED = 2**30
-FOR_THE_PARENT = ("SIGINT", "SIGHUP")  # what a terminal sends to all processes
+# What a terminal sends to all processes; Windows has no SIGHUP.
+FOR_THE_PARENT = [getattr(signal, n) for n in ("SIGINT", "SIGHUP") if hasattr(signal, n)]
 
 DIED = "its process died, most likely for want of memory"
 
@@ -199,23 +200,23 @@ def in_processes(
                 running[connection] = waiting.pop(0), worker
                 with suppress(ConnectionError):  # one that died meanwhile is seen below
                     connection.send(running[connection][0])
-            for ended in wait(list(running)):
-                assert isinstance(ended, Connection)
-                trial, worker = running[ended]
-                mistake: Exception | None = None
+            for spoke in wait(list(running)):
+                assert isinstance(spoke, Connection)
+                trial, worker = running[spoke]
                 try:
-                    said = ended.recv()
-                    if isinstance(said, EpochEnded):
-                        if setting.on_epoch is not None:
-                            setting.on_epoch(trial, said.epoch, said.epochs)
-                        continue
-                    scores, mistake = said
+                    said = spoke.recv()
                 except (EOFError, ConnectionError):
-                    ended.close()
-                    scores = TrialDiedError(f"{trial}: {DIED}")
-                else:
-                    idle.append((ended, worker))
-                del running[ended]
+                    del running[spoke]
+                    spoke.close()
+                    yield trial, TrialDiedError(f"{trial}: {DIED}")
+                    continue
+                if isinstance(said, EpochEnded):
+                    if setting.on_epoch is not None:
+                        setting.on_epoch(trial, said.epoch, said.epochs)
+                    continue
+                del running[spoke]
+                idle.append((spoke, worker))
+                scores, mistake = said
                 if mistake is not None:
                     raise mistake
                 yield trial, scores
@@ -243,9 +244,8 @@ def _work(connection: Connection) -> None:
 
     Interrupts are for the parent to handle. When the parent dies, however it dies, so does this.
     """
-    for name in FOR_THE_PARENT:
-        if hasattr(signal, name):
-            signal.signal(getattr(signal, name), signal.SIG_IGN)
+    for number in FOR_THE_PARENT:
+        signal.signal(number, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(1)
     with suppress(EOFError, ConnectionError):
@@ -270,8 +270,7 @@ def _signals_held_back() -> Iterator[None]:
     from multiprocessing import resource_tracker
 
     resource_tracker.ensure_running()  # starting it lets signals through again
-    numbers = {getattr(signal, name) for name in FOR_THE_PARENT}
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, FOR_THE_PARENT)
     try:
         yield
     finally:
@@ -288,9 +287,7 @@ def _end_with_parent() -> None:
 def _train(setting: Setting, trial: Trial) -> TrialScores | Exception:
     """The scores; what failed in a way that says nothing about other trainings is returned."""
     try:
-        return next(
-            scores_of(result, setting.task) for _, result in train_many([setting.job(trial)])
-        )
+        return scores_of(run_job(setting.job(trial)), setting.task)
     except DivergedError as error:
         return DivergedError(f"{trial}: {error}")
     except ValueError as error:

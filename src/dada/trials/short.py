@@ -37,6 +37,9 @@ def shorten(
 
 
 def seed_of(seed: int, purpose: str, number: int) -> int:
-    """The same for the same three, and no neighbour of another: trainings use seed + 1 as well."""
+    """A seed made of these three by a digest.
+
+    Counting up would not do: a training uses seed + 1 as well, which would be another's seed.
+    """
     digest = hashlib.sha256(f"{purpose} {seed} {number}".encode()).digest()
     return int.from_bytes(digest[:6], "big")

@@ -156,22 +156,22 @@ def verdict(found: Sequence[Difference], free: Sequence[str], best_free: str | N
 
 
 def _clause(found: Difference, *, named: bool) -> str:
-    policy = found.policy if named else "it"
-    against = found.against
-    if found.picked_from > 1:
-        against += f", the best of {found.picked_from} free policies,"
-    over = "" if not named else f" over {found.seeds} seeds" if found.seeds > 1 else ""
-    widened = " (interval widened, because it was picked)" if found.picked_from > 1 else ""
+    policy, against = found.policy if named else "it", found.against
+    picked = found.picked_from > 1
+    if picked:
+        against += f", the best of {found.picked_from} free policies"
     if found.interval is None:
-        what = "more" if found.mean > 0 else "less"
         if found.mean == 0:
-            return f"{policy} scores the same as {against.rstrip(',')}"
-        return f"{policy} scores {abs(found.mean):.2f} points {what} than {against.rstrip(',')}"
+            return f"{policy} scores the same as {against}"
+        what = "more" if found.mean > 0 else "less"
+        return f"{policy} scores {abs(found.mean):.2f} points {what} than {against}"
+    over = f" over {found.seeds} seeds" if named and found.seeds > 1 else ""
     half = (found.interval[1] - found.interval[0]) / 2
     if not found.seen:
-        no = "No" if named else "no"
-        between = f"{no} difference seen between {policy} and {against.rstrip(',')}{over}"
-        return f"{between} ({found.mean:+.2f} +- {half:.2f} points{', widened' if widened else ''})"
+        no, widened = "No" if named else "no", ", widened" if picked else ""
+        between = f"{no} difference seen between {policy} and {against}{over}"
+        return f"{between} ({found.mean:+.2f} +- {half:.2f} points{widened})"
     word = "better" if found.mean > 0 else "worse"
-    by = f"by {abs(found.mean):.2f} +- {half:.2f} points"
-    return f"{policy} is {word} than {against} {by}{over}{widened}"
+    by = f"{',' if picked else ''} by {abs(found.mean):.2f} +- {half:.2f} points"
+    widened = " (interval widened, because it was picked)" if picked else ""
+    return f"{policy} is {word} than {against}{by}{over}{widened}"

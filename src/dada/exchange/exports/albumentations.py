@@ -81,6 +81,16 @@ def _affine(**arguments: Any) -> Transform:
     return _node("Affine", 1.0, **arguments, **pixels)
 
 
+def _equally_likely(form: Callable[[float], Transform]) -> Callable[[float, float], Forms]:
+    """A range as some values of it."""
+
+    def forms(start: float, end: float) -> Forms:
+        values = spread(start, end, POINTS)
+        return [(1 / len(values), form(value)) for value in values]
+
+    return forms
+
+
 def _shear(axis: str) -> Callable[[float, float], Forms]:
     other = "y" if axis == "x" else "x"
 
@@ -92,9 +102,7 @@ def _shear(axis: str) -> Callable[[float, float], Forms]:
             translate_percent={axis: [-value / 2, -value / 2], other: [0.0, 0.0]},
         )
 
-    return lambda start, end: [
-        (1 / len(v), form(x)) for v in [spread(start, end, POINTS)] for x in v
-    ]
+    return _equally_likely(form)
 
 
 def _translate(axis: str, argument: str) -> Callable[[float, float], Forms]:
@@ -173,15 +181,10 @@ def _sharpness(start: float, end: float) -> Forms:
     return forms
 
 
-def _cutout(start: float, end: float) -> Forms:
-    sides = spread(start, end, POINTS)
-    forms: Forms = []
-    for side in sides:
-        hole: list[float] = [side, side] if side > 0 else [1, 1]  # Pillow draws one pixel at 0
-        arguments = {"hole_height_range": hole, "hole_width_range": hole, "num_holes_range": [1, 1]}
-        form = _node("CoarseDropout", 1.0, **arguments, fill=[125, 123, 114])
-        forms.append((1 / len(sides), form))
-    return forms
+def _cutout(side: float) -> Transform:
+    hole: list[float] = [side, side] if side > 0 else [1, 1]  # Pillow draws one pixel at 0
+    arguments = {"hole_height_range": hole, "hole_width_range": hole, "num_holes_range": [1, 1]}
+    return _node("CoarseDropout", 1.0, **arguments, fill=[125, 123, 114])
 
 
 FORMS: dict[str, Callable[[float, float], Forms]] = {
@@ -201,5 +204,5 @@ FORMS: dict[str, Callable[[float, float], Forms]] = {
     "Color": _jitter("saturation"),
     "Brightness": _jitter("brightness"),
     "Sharpness": _sharpness,
-    "Cutout": _cutout,
+    "Cutout": _equally_likely(_cutout),
 }

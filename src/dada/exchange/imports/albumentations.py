@@ -18,7 +18,6 @@ from dada.safe_text import printable, quoted
 Form = tuple[str, float, float]
 """An operation, and the ends of its range."""
 Node = dict[str, Any]
-NOTHING = "NoOp"
 
 
 def read(file: str, drop: Collection[str] = ()) -> Policy:
@@ -69,12 +68,9 @@ def _subpolicies(node: Node, drop: Collection[str], *, forced: bool) -> list[Wei
             ],
             p,
         )
-    if name in drop or name == NOTHING:
+    if name in drop or (form := _forms(node)) is None:
         return [(1.0, ())]
-    forms = _forms(node)
-    if forms is None:
-        return [(1.0, ())]
-    op, start, end = forms
+    op, start, end = form
     return [(1.0, (PhysicalOp(op=op, probability=p, ranges=((start, end),)),))]
 
 
@@ -85,13 +81,13 @@ def _sometimes(subpolicies: list[WeightedOps], p: float) -> list[WeightedOps]:
 
 
 def _merged(node: Node, p: float) -> PhysicalOp | None:
-    """Alternatives of one operation as one: its directions, and values that are a range."""
+    """Alternatives that are one operation, in several directions or at several values, as that one;
+    None where they are more than one."""
     forms = []
     for child in node["transforms"]:
-        if (
-            _name(child) in ("Compose", "Sequential", "OneOf", NOTHING)
-            or (form := _forms(child)) is None
-        ):
+        if _name(child) in ("Compose", "Sequential", "OneOf"):
+            return None
+        if (form := _forms(child)) is None:
             return None
         forms.append((float(child["p"]), *form))
     if len({op for _, op, _, _ in forms}) != 1:
@@ -99,10 +95,7 @@ def _merged(node: Node, p: float) -> PhysicalOp | None:
     op = forms[0][1]
     total = math.fsum(share for share, *_ in forms)
     pieces = [(share / total, start, end) for share, _, start, end in forms]
-    if op == "Posterize":
-        ranges: list[tuple[float, float]] | None = _range_of_bits(pieces)
-    else:
-        ranges = _joined(pieces)
+    ranges = (_range_of_bits if op == "Posterize" else _joined)(pieces)
     return None if ranges is None else PhysicalOp(op=op, probability=p, ranges=tuple(ranges))
 
 
@@ -119,7 +112,10 @@ def _range_of_bits(pieces: list[tuple[float, float, float]]) -> list[tuple[float
 
 
 def _joined(pieces: list[tuple[float, float, float]]) -> list[tuple[float, float]] | None:
-    """Ranges that are equally likely: POINTS values in equal steps are one, neighbours another."""
+    """The alternatives as equally likely ranges; None where they are not equally likely.
+
+    POINTS values in equal steps become one range, and so do two ranges that touch.
+    """
     single = [piece for piece in pieces if piece[1] == piece[2]]
     joined = [piece for piece in pieces if piece[1] != piece[2]]
     while single:
@@ -259,5 +255,5 @@ READINGS: dict[str, Callable[[Node], Form | None]] = {
     "Sharpen": _sharpen,
     "GaussianBlur": _blur,
     "CoarseDropout": _dropout,
-    NOTHING: lambda node: None,
+    "NoOp": lambda node: None,
 }

@@ -78,7 +78,7 @@ def _policy_op(space: SearchSpace, step: PhysicalOp, notes: list[str]) -> Policy
     moved = tuple((_within(op, a, notes), _within(op, b, notes)) for a, b in step.ranges)
     assert op.neutral is not None
     for ranges in (moved, _from_the_middle(moved, op.neutral)):
-        first = max(ranges, key=lambda ends: max(ends))
+        first = max(ranges, key=max)
         low, high = sorted(_magnitude(space, op, end) for end in first)
         result = PolicyOp(op.name, step.probability, low if low == high else (low, high))
         again = op_in_physical_units(space, result, "a policy")
@@ -109,11 +109,9 @@ def _within(op: Op, value: float, notes: list[str]) -> float:
 
 def _magnitude(space: SearchSpace, op: Op, value: float) -> float:
     assert op.neutral is not None
-    if not space.strengths:
-        magnitude = (value - op.low) / (op.high - op.low)
-    elif op.two_sided:
+    if space.strengths and op.two_sided:
         magnitude = abs(value - op.neutral) / (op.high - op.neutral)
-    elif op.neutral == op.high:
+    elif space.strengths and op.neutral == op.high:
         magnitude = (op.high - value) / (op.high - op.low)
     else:
         magnitude = (value - op.low) / (op.high - op.low)

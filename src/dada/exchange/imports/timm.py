@@ -134,7 +134,7 @@ def _rand(file: str, settings: dict[str, float], drop: Collection[str]) -> Polic
     increasing = settings.get("inc", 0.0) != 0
     layers, level = settings.get("n", 2.0), settings.get("m", LEVELS)
     if not 1 <= layers <= MOST_LAYERS:
-        raise ValueError(f"{printable(file)}: n should be 1 to {MOST_LAYERS}, got {layers:g}")
+        raise ValueError(f"{file}: n should be 1 to {MOST_LAYERS}, got {layers:g}")
     names = [name if increasing else name.removesuffix("Increasing") for name in _RAND]
     kept = [name for name in names if name not in drop]
     if len(kept) ** int(layers) > MOST_SUBPOLICIES:
