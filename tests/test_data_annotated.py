@@ -362,7 +362,9 @@ def test_groups_of_a_csv_with_several_labels_stay_whole(tmp_path: Path) -> None:
     (tmp_path / "list.csv").write_text("path,labels,group\n" + "\n".join(rows))
     for seed in range(5):
         split = split_off_validation(load(tmp_path / "list.csv"), 0.5, seed)
-        train_N, val_N = split.groups["train"], split.groups["val"]
+        assert split.val is not None
+        train_N, val_N = split.train.groups_N, split.val.groups_N
+        assert train_N is not None and val_N is not None
         assert not set(train_N.tolist()) & set(val_N.tolist())
         assert len(train_N) == len(val_N) == 24
     rows[2] += ",test"

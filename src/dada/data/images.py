@@ -150,7 +150,8 @@ def open_file(
             turned = image.getexif()
             image = image.resize(small, Image.Resampling.NEAREST)
             image.getexif().update(turned)
-        return ImageOps.exif_transpose(image)
+        ImageOps.exif_transpose(image, in_place=True)  # else it copies those that are upright
+        return image
 
 
 def file_info(path: str) -> ImageInfo:

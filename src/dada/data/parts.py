@@ -25,6 +25,8 @@ from dada.engine import ALONE, Ranks, record_use, to_device
 from dada.safe_text import printable
 
 BATCHES_AHEAD = 2  # that are decoded before their turn
+# At a time: the more, the less threads wait for each other, and the longer for Ctrl-C.
+IMAGES_OF_A_THREAD = 4
 _CPU = torch.device("cpu")
 
 Batch = tuple[Tensor, ...]
@@ -269,8 +271,13 @@ class FilePart(_LazyPart):
         self, decode: Callable[[int], NDArray[np.uint8]], keys: list[int]
     ) -> NDArray[np.uint8]:
         out = np.empty((len(keys), self.channels, *self.image_size), np.uint8)
-        for row, pixels in enumerate(pool().map(decode, keys)):
-            out[row] = pixels
+
+        def some(first: int) -> None:
+            for row in range(first, min(first + IMAGES_OF_A_THREAD, len(keys))):
+                out[row] = decode(keys[row])
+
+        for _ in pool().map(some, range(0, len(keys), IMAGES_OF_A_THREAD)):
+            pass
         return out
 
     def resized_crops(
