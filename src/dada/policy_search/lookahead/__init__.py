@@ -35,6 +35,8 @@ from dada.policy.baselines import AS_NO_SIGNAL
 from dada.policy_search.free_policies import usual_policy
 from dada.policy_search.job import SearchJob
 from dada.policy_search.lookahead.plan import (
+    OPERATIONS,
+    POLICIES,
     LookaheadPlan,
     plan_for,
     single_operations,
@@ -46,6 +48,8 @@ from dada.policy_search.lookahead.signal import Signal, signal_of
 from dada.policy_search.measuring import Measured
 
 __all__ = [
+    "OPERATIONS",
+    "POLICIES",
     "LookaheadPlan",
     "LookedAhead",
     "OnRun",
@@ -56,9 +60,6 @@ __all__ = [
     "single_operations",
     "with_fewer_steps",
 ]
-
-# In a run directory.
-OPERATIONS, POLICIES = "lookahead.json", "lookahead-policies.json"
 
 OnRun = Callable[[int, int], None]
 """(runs done, runs in all)"""

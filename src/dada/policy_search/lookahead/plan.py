@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,7 +12,7 @@ from dada.policy.space import SearchSpace
 from dada.policy_search.free_policies import free_policies
 from dada.policy_search.job import SearchJob
 from dada.policy_search.lookahead.arms import ArmRuns
-from dada.policy_search.lookahead.base_choice import BASES, BASES_OF_PLACES, BaseQuestion
+from dada.policy_search.lookahead.base_choice import BASES, BASES_OF_PLACES, FILE, BaseQuestion
 from dada.policy_search.lookahead.features import FeatureRuns
 from dada.policy_search.lookahead.runs import BranchedRuns
 from dada.policy_search.lookahead.shapes import (
@@ -25,6 +26,7 @@ from dada.policy_search.lookahead.shapes import (
 )
 from dada.policy_search.lookahead.stand_in import StandIn
 
+OPERATIONS, POLICIES = "lookahead.json", "lookahead-policies.json"  # in a run directory
 FEWEST_IMAGES = 50  # of a half: with fewer the ends of trainings differ by chance alone
 # What short trainings chose was judged in trainings of up to so many images seen, and was better
 # than every free policy there (docs/search-study.md: CIFAR-10, 4,000 images, 80 epochs).
@@ -59,12 +61,16 @@ class LookaheadPlan:
         return self.first + self.base.count + self.second
 
     @property
-    def seconds(self) -> float:
-        """Of a nominal machine."""
-        rounds: list[tuple[ArmRuns, int, int]] = [(self.runs, self.first, len(self.operations))]
-        rounds.append((self.base.runs, self.base.count, len(self.base.bases)))
-        rounds.append((self.whole, self.second, len(self.shapes) + len(self.free)))
-        return sum(count * runs.run_seconds(arms) for runs, count, arms in rounds if count)
+    def seconds_left(self) -> float:
+        """Of a nominal machine, for the runs that are not on disk."""
+        whole = (*self.free, *(shape.name for shape in self.shapes))
+        rounds: list[tuple[ArmRuns, Collection[str], int, str]] = [
+            (self.runs, self.operations, self.first, OPERATIONS),
+            (self.base.runs, self.base.bases, self.base.count, FILE),
+            (self.whole, whole, self.second, POLICIES),
+        ]
+        left = ((runs, len(arms), runs.left(arms, count, f)) for runs, arms, count, f in rounds)
+        return sum(count * runs.run_seconds(arms) for runs, arms, count in left if count)
 
 
 def plan_for(job: SearchJob) -> LookaheadPlan | None:
