@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import itertools
 import json
@@ -54,6 +55,18 @@ def test_a_script_can_be_imported(script: Path, load: Callable[[str], ModuleType
     assert Path(str(module.__file__)) == script
     usage = re.search(r"python (benchmarks/\S+\.py)", module.__doc__ or "")
     assert usage is None or ROOT / usage[1] == script
+
+
+def test_scripts_use_the_public_side_of_the_package() -> None:
+    """Private names are those of helpers that the script has itself."""
+    for script in SCRIPTS:
+        nodes = list(ast.walk(ast.parse(script.read_text())))
+        own = {n.name for n in nodes if isinstance(n, ast.FunctionDef | ast.ClassDef)}
+        own |= {n.attr for n in nodes if isinstance(n, ast.Attribute) and type(n.ctx) is ast.Store}
+        used = {n.attr for n in nodes if isinstance(n, ast.Attribute)}
+        used |= {n.name for each in nodes if isinstance(each, ast.ImportFrom) for n in each.names}
+        private = {name for name in used - own if re.match("_[a-z]", name)}
+        assert not private, f"{script.name} uses {sorted(private)}"
 
 
 def test_the_judge_joins_what_several_processes_did(

@@ -31,7 +31,7 @@ from dada.api.searching import search_job
 from dada.config import Base
 from dada.data import load, reduce
 from dada.engine import resolve_device
-from dada.policy_search.lookahead import Told, first_round, plan_for
+from dada.policy_search.lookahead import first_round, plan_for
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
 
@@ -52,7 +52,7 @@ def word_of(
     _, job, _ = search_job(asked, None, "dada", None, False, None)
     plan = plan_for(job)
     assert plan is not None
-    losses, signal = first_round(plan, Told())
+    losses, signal = first_round(plan)
     again = losses.runs > plan.first
     facts = {"seed": seed, **asdict(signal), "runs": losses.runs, "looked_again": again}
     return facts | {"seconds": round(time.perf_counter() - begun, 1), "loss": losses.loss}
