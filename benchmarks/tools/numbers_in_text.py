@@ -47,12 +47,12 @@ def _task_gain(data: str, policy: str) -> str:
 
 def _claims() -> str:
     found = result_of("null-check-digits")
-    return f"{found['claims'] or 'none'} of {len(found['rows'])}"
+    return f"{found['claims'] or 'none'} of {len(found['searches'])}"
 
 
 def _no_signal() -> str:
-    rows = result_of("null-check-digits")["rows"]
-    return str(sum(row["signal"] == "none" for row in rows))
+    searches = result_of("null-check-digits")["searches"].values()
+    return str(sum(each["signal"] == "none" for each in searches))
 
 
 def _planted(counted: str) -> str:

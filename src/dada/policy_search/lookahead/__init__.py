@@ -109,9 +109,7 @@ def look_ahead(
     return LookedAhead(policy=policy, base=base, seconds=time.perf_counter() - started)
 
 
-def first_round(
-    plan: LookaheadPlan, ended: RunCount | None = None
-) -> tuple[ArmLosses, Signal]:
+def first_round(plan: LookaheadPlan, ended: RunCount | None = None) -> tuple[ArmLosses, Signal]:
     """Every operation alone. Where chance explains what is seen, as many runs again."""
     ended = ended or RunCount()
 
