@@ -430,6 +430,7 @@ def test_too_small_a_budget_is_said_and_how_much_is_enough(split, candidates, as
     assert found.difference is None and found.interval is None
     assert found.verdict.startswith("not verified: the budget of ")
     enough = int(found.verdict.rpartition("--verify-budget ")[2].split()[0])
+    assert found.verdict.endswith(" or more (`dada verify`: --budget)")
     assert found.policy.provenance["verification"]["verdict"] == found.verdict
     assert checked(split, candidates, budget=enough).trainings >= LEAST_TRAININGS
 

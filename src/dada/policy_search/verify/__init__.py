@@ -275,7 +275,7 @@ def _not_verified(
         enough = math.ceil(LEAST_TRAININGS * each)
         verdict = (
             f"not verified: the budget of {budget:g} s allows no comparison; "
-            f"give --verify-budget {enough} or more"
+            f"give --verify-budget {enough} or more (`dada verify`: --budget)"
         )
     else:
         verdict = "not verified: no candidate differs from uniform; uniform is returned"
