@@ -155,7 +155,8 @@ def _look_ahead(
         policy, chosen = usual, {}
     elif plan.second:
         named = plan.free | found if plan.free_first else found | plan.free
-        ends = plan.whole.with_base(base).losses(
+        whole = plan.whole if chosen_base is None else plan.whole.with_base(base)
+        ends = whole.losses(
             named,
             plan.second,
             file=POLICIES,

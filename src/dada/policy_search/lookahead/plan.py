@@ -86,14 +86,19 @@ def plan_for(job: SearchJob) -> LookaheadPlan | None:
         own, runs, facts = BranchedRuns.of(job), features, {"features": True}
         first = features.affordable(len(operations), first_seconds)
     left = (1 - settings.first_round) * settings.seconds
+    moves = tasks.named(job.split.task).moves
+    whole: Runs = features or own
     if not first:
         # A stand-in knows which operations help. How much of them is enough is another matter for
-        # larger images and networks (docs/search-study.md), so there is no second round.
+        # larger images and networks (docs/search-study.md), so there is no second round; but for
+        # masks and boxes, where the question is whether to use any (docs/detection.md).
+        if not moves:
+            first_seconds, left = settings.seconds, 0.0
         small = StandIn.of(job.split, job.config.base, settings, job.device, seed=job.seed)
-        runs, first = _affordable_runs(job, len(operations), settings.seconds, small)
-        facts, left = {"stand_in": small.facts}, 0.0
+        whole, first = _affordable_runs(job, len(operations), first_seconds, small)
+        runs, facts = whole, {"stand_in": small.facts}
     if not first:
-        if tasks.named(job.split.task).moves:
+        if moves:
             raise ValueError(
                 f"{job.split.task} is searched by looking ahead alone, and {settings.seconds:g} "
                 "seconds are too few for that; give `lookahead` more"
@@ -102,12 +107,11 @@ def plan_for(job: SearchJob) -> LookaheadPlan | None:
     base = BaseQuestion(runs=runs)
     if job.choose_base:
         share = settings.base_share * first * runs.run_seconds(len(operations))
-        bases = BASES_OF_PLACES if tasks.named(job.split.task).moves else BASES
+        bases = BASES_OF_PLACES if moves else BASES
         base = BaseQuestion.of(runs, share, small="stand_in" in facts, all_bases=bases)
     shapes, usual, free = _candidates(job)
     arms = len(shapes) + len(free)
-    whole: Runs = features or own
-    times = 1 if features else _times_as_long(job, own, arms, LONGER_ROUND * left)
+    times = _times_as_long(job, own, arms, LONGER_ROUND * left) if whole is own else 1
     if times > 1:
         whole, left = own.lengthened(times), LONGER_ROUND * left
     second = min(whole.affordable(arms, left), settings.most_policy_runs)
@@ -124,7 +128,7 @@ def plan_for(job: SearchJob) -> LookaheadPlan | None:
         shapes=shapes,
         usual=usual,
         free=free,
-        free_first=tasks.named(job.split.task).moves,
+        free_first=moves,
         whole=whole,
         second=second,
         facts=facts,
