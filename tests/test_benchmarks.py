@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import itertools
 import json
@@ -21,7 +22,7 @@ import pytest
 import torch
 from PIL import Image
 
-from dada import Policy, models, recipes
+from dada import Policy, data, models, recipes
 from dada.trials.cost import Layer, Work, forward_work
 
 ROOT = Path(__file__).parents[1]
@@ -56,6 +57,18 @@ def test_a_script_can_be_imported(script: Path, load: Callable[[str], ModuleType
     assert usage is None or ROOT / usage[1] == script
 
 
+def test_scripts_use_the_public_side_of_the_package() -> None:
+    """Private names are those of helpers that the script has itself."""
+    for script in SCRIPTS:
+        nodes = list(ast.walk(ast.parse(script.read_text())))
+        own = {n.name for n in nodes if isinstance(n, ast.FunctionDef | ast.ClassDef)}
+        own |= {n.attr for n in nodes if isinstance(n, ast.Attribute) and type(n.ctx) is ast.Store}
+        used = {n.attr for n in nodes if isinstance(n, ast.Attribute)}
+        used |= {n.name for each in nodes if isinstance(each, ast.ImportFrom) for n in each.names}
+        private = {name for name in used - own if re.match("_[a-z]", name)}
+        assert not private, f"{script.name} uses {sorted(private)}"
+
+
 def test_the_judge_joins_what_several_processes_did(
     load: Callable[[str], ModuleType], tmp_path: Path
 ) -> None:
@@ -65,15 +78,71 @@ def test_the_judge_joins_what_several_processes_did(
         {"searches": {"dada 0": {}}, "accuracy": {"dada search 0": {"0": 80.0}}},
         {"searches": {}, "accuracy": {"uniform": {"2": 70.0}, "dada search 0": {"1": 82.0}}},
     )
-    for file, part in zip(files, parts, strict=True):
-        file.write_text(json.dumps(part))
-    found = {"searches": {}, "accuracy": {"uniform": {"0": 72.0}}}
-    joined = judge.joined(found, files)
+    for first, (file, part) in enumerate(zip(files, parts, strict=True)):
+        file.write_text(json.dumps(part | {"settings": {"epochs": 80, "first": first}}))
+    settings = {"epochs": 80, "first": 0, "sides": (32, 32)}  # an option that is new
+    found = {"settings": settings, "searches": {}, "accuracy": {"uniform": {"0": 72.0}}}
+    joined = judge.joined(found, files, apart=judge.APART)
+    assert joined["settings"] == settings
     assert list(joined["searches"]) == ["dada 0"]
     assert load("tools/measure.py").units_of(joined["accuracy"], " search ") == {
         "dada": [81.0],
         "uniform": [72.0, 70.0],
     }
+
+
+@pytest.mark.parametrize(
+    ("held", "words"),
+    [
+        ({"settings": {"epochs": 40}}, "epochs was 40, and is 80 here"),
+        ({"settings": {"epochs": 80, "reader": "x"}}, "reader was 'x', and is None here"),
+        ({"rows": []}, "no settings in it"),
+    ],
+    ids=["other settings", "another study", "no study of this kind"],
+)
+def test_files_of_another_study_are_not_joined(
+    load: Callable[[str], ModuleType], tmp_path: Path, held: dict[str, Any], words: str
+) -> None:
+    (tmp_path / "a.json").write_text(json.dumps(held))
+    found = {"settings": {"epochs": 80}}
+    with pytest.raises(SystemExit, match=rf"a\.json: .*{re.escape(words)}"):
+        load("tools/measure.py").joined(found, [tmp_path / "a.json"])
+    assert found == {"settings": {"epochs": 80}}
+
+
+def test_all_machines_that_had_a_part_are_kept(
+    load: Callable[[str], ModuleType], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measure = load("tools/measure.py")
+    files = [tmp_path / f"{name}.json" for name in "abc"]
+    for name, file in zip("ab", files, strict=False):
+        monkeypatch.setattr(measure, "machine", lambda name=name: {"cpu": name})
+        measure.save({"settings": {"train": 1}}, file)
+        assert "machines" not in json.loads(file.read_text())
+    for _ in range(2):  # and once each
+        measure.save(measure.joined({"settings": {"train": 1}}, files[:2]), files[2])
+        found = json.loads(files[2].read_text())
+        assert found["machine"] == {"cpu": "b"}
+        assert found["machines"] == [{"cpu": "a"}, {"cpu": "b"}]
+
+
+def test_words_of_other_processes_are_joined_or_refused(
+    load: Callable[[str], ModuleType], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = load("studies/words.py")
+    row = {"word": "clear", "chance": 0.1, "agreement": 0.1, "runs": 2, "seconds": 1.0}
+    for seed in (0, 1):
+        part = {"settings": {"train": 40, "first": seed}, "searches": {seed: row | {"seed": seed}}}
+        (tmp_path / f"{seed}.json").write_text(json.dumps(part))
+    line = f"words.py digits --searches 2 --out {tmp_path / 'all.json'} --join"
+    line = f"{line} {tmp_path / '0.json'} {tmp_path / '1.json'} --train"
+    monkeypatch.setattr(sys, "argv", [*line.split(), "40"])
+    words.main()
+    found = json.loads((tmp_path / "all.json").read_text())
+    assert found["words"] == {"clear": 2} and list(found["searches"]) == ["0", "1"]
+    monkeypatch.setattr(sys, "argv", [*line.split(), "41"])
+    with pytest.raises(SystemExit, match=r"all\.json: train was 40, and is 41 here"):
+        words.main()
 
 
 def test_the_null_check_counts_a_search_once_however_often_its_file_is_joined(
@@ -82,13 +151,15 @@ def test_the_null_check_counts_a_search_once_however_often_its_file_is_joined(
     null_check = load("studies/null_check.py")
     part, out = tmp_path / "part.json", tmp_path / "all.json"
     row = dict.fromkeys(("difference", "from", "to", "pairs", "largest_score"), 0.0)
-    part.write_text(json.dumps({"rows": [row | {"seed": seed, "claims": 1} for seed in (1, 0)]}))
+    searches = {seed: row | {"seed": seed, "claims": 1} for seed in (1, 0)}
+    settings = {"train": 200, "budget": 60.0}
+    part.write_text(json.dumps({"settings": settings, "searches": searches}))
     words = ["null_check.py", "digits", "--searches", "2", "--join", str(part), "--out", str(out)]
     for _ in range(2):
         monkeypatch.setattr(sys, "argv", words)
         null_check.main()
         found = json.loads(out.read_text())
-        assert [row["seed"] for row in found["rows"]] == [0, 1] and found["claims"] == 2
+        assert sorted(found["searches"]) == ["0", "1"] and found["claims"] == 2
 
 
 def test_a_rival_is_chosen_in_the_seconds_of_a_search(
@@ -107,17 +178,21 @@ def test_a_rival_is_chosen_in_the_seconds_of_a_search(
             accuracy = 0.9 if job.name == "none" and now == 10 else good
             yield job, SimpleNamespace(scores=SimpleNamespace(accuracy=accuracy))
 
-    def job(policy: Any, seed: int) -> SimpleNamespace:
+    images_NCHW, labels_N = torch.zeros(20, 3, 4, 4, dtype=torch.uint8), torch.arange(20) % 2
+    whole = data.load((images_NCHW, labels_N))
+
+    def job(split: Any, policy: Any, seed: int, judge: Any) -> SimpleNamespace:
+        assert len(split.train) == len(judge) == 10
         return SimpleNamespace(name=policy, seed=seed)
 
     monkeypatch.setattr(rivals, "train_many", trained)
     monkeypatch.setattr(rivals.time, "perf_counter", lambda: now)
     monkeypatch.setattr(rivals.Policy, "load", lambda name: name)
-    found = rivals.rival_of(2, 35.0, job, 1)
+    found = rivals.rival_of(2, 35.0, whole, job, 1)
     assert (found["chosen"], found["seconds"]) == ("randaugment:1,0.5", 30.0)
     assert {len(each) for each in found["scores"].values()} == {3} and len(found["scores"]) == 9
     now = 0.0
-    hurried = rivals.rival_of(0, 1.0, job, 1)
+    hurried = rivals.rival_of(0, 1.0, whole, job, 1)
     assert (hurried["chosen"], hurried["seconds"]) == ("none", 10.0)
 
 

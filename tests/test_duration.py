@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +19,7 @@ from dada.data import Split, load, reduce, split_off_validation
 from dada.policy_search import SearchJob
 from dada.policy_search.duration import SHARED, expected_seconds
 from dada.policy_search.lookahead import plan_for
-from quick import QUICK_LOOKAHEAD, search_job
+from quick import QUICK_LOOKAHEAD, QUICK_VERIFY, StopError, search_job
 
 CPU = torch.device("cpu")
 
@@ -64,10 +65,10 @@ def test_small_trainings_share_a_card_and_large_ones_do_not(split, network):
     on_a_card = {"device": torch.device("cuda"), "lookahead": LOOKAHEAD["cuda"]}
     job = job_of(split, network, **on_a_card)
     plan = plan_for(job)
-    assert seconds_of(job)["looking ahead"] == pytest.approx(SHARED * plan.seconds)
+    assert seconds_of(job)["looking ahead"] == pytest.approx(SHARED * plan.seconds_left)
     large = replace(job, split=load_large())
     plan = plan_for(large)
-    assert seconds_of(large)["looking ahead"] == pytest.approx(plan.seconds)
+    assert seconds_of(large)["looking ahead"] == pytest.approx(plan.seconds_left)
 
 
 def load_large() -> Split:
@@ -106,3 +107,44 @@ def test_a_search_tells_it_before_anything_else():
         on_epoch=lambda *_: told.append("an epoch"),
     )
     assert told[:3] == ["measuring", "looking ahead", "an epoch"]
+
+
+def test_a_resumed_search_tells_what_is_left(tmp_path):
+    """Epochs, runs and trainings on disk do not count, wherever it was stopped."""
+
+    def told(stop: str) -> dict[str, float]:
+        counted: dict[str, float] = {}
+
+        def stop_at(name: str) -> Any:
+            def ended(*_: Any) -> None:
+                if name == stop:
+                    raise StopError
+
+            return ended
+
+        with suppress(StopError):
+            dada.search(
+                "digits",
+                model="small",
+                epochs=2,
+                device="cpu",
+                lookahead=QUICK_LOOKAHEAD,
+                verify=QUICK_VERIFY,
+                out=tmp_path,
+                resume=True,
+                on_plan=counted.update,
+                on_epoch=stop_at("epoch"),
+                on_lookahead=stop_at("run"),
+                on_training=stop_at("training"),
+            )
+        return counted
+
+    whole, after_an_epoch, after_a_run = told("epoch"), told("run"), told("training")
+    assert list(whole) == ["measuring", "looking ahead", "verifying"]
+    assert 0.5 < after_an_epoch["measuring"] / whole["measuring"] < 0.8  # and the start
+    assert after_an_epoch["looking ahead"] == whole["looking ahead"]
+    assert list(after_a_run) == ["looking ahead", "verifying"]
+    assert 0 < after_a_run["looking ahead"] < whole["looking ahead"]
+    after_a_training = told("nowhere")
+    assert after_a_training.get("looking ahead", 0) < after_a_run["looking ahead"]
+    assert 0 < after_a_training["verifying"] < whole["verifying"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -133,16 +134,29 @@ def test_photographs_are_shrunk_and_few_are_read_on(split):
     assert runs.run_seconds(15) < whole.run_seconds(15)
 
 
-def test_a_network_that_is_bound_to_its_size_reads_images_of_that_size(split, tmp_path: Path):
-    """A transformer; that smaller images would be read sooner is no reason to break."""
+def test_a_network_that_is_bound_to_its_size_is_built_for_a_smaller_one(split, tmp_path: Path):
+    """A transformer: its weights are those it has, with other position embeddings."""
     pytest.importorskip("timm")
     name = "timm:vit_tiny_patch16_224"
     network = models.build(name, 2, 3, (SIDE, SIDE), seed=0)
+    save_file(network.state_dict(), tmp_path / "net.safetensors")
+    _, weights = models.weights.from_file(tmp_path / "net.safetensors", name)
+
+    def build_for(size: tuple[int, int]) -> Callable[[int], nn.Module]:
+        return models.untrained(name, 2, 3, size, weights)
+
     settings = replace(LOOKAHEAD, features_side=16)
     job = replace(search_job(split, network, SearchConfig(), device=CPU), pretrained=True)
-    runs = FeatureRuns.of(replace(job, lookahead=settings))
-    assert runs is not None and runs.read_on.image_size == (SIDE, SIDE)
-    save_file(network.state_dict(), tmp_path / "net.safetensors")
+    job = replace(job, lookahead=settings, build_for=build_for)
+    runs = FeatureRuns.of(job)
+    assert runs.read_on.image_size == (16, 16)
+    small = runs.build(1)
+    assert small.pos_embed.shape[1] < network.pos_embed.shape[1]
+    assert torch.equal(small.blocks[0].mlp.fc1.weight, network.blocks[0].mlp.fc1.weight)
+    # A user's own cannot be built anew, and 12 pixels are less than a patch.
+    assert FeatureRuns.of(replace(job, build_for=None)).read_on.image_size == (SIDE, SIDE)
+    odd = replace(job, lookahead=replace(settings, features_side=12))
+    assert FeatureRuns.of(odd).read_on.image_size == (SIDE, SIDE)
     train, val = ((part.images_NCHW, part.labels_N) for part in (split.train, split.val))
     how = {"model": name, "weights": tmp_path / "net.safetensors", "device": "cpu"}
     policy = dada.search(train, val, lookahead=settings, **how).policy

@@ -453,7 +453,9 @@ def test_equal_classes_stay_as_they_are(split):
 
 def test_neighbouring_searches_share_no_network(split):
     seeds = [
-        branched(split, seed=seed)._run({}, number).job.seed for seed in (3, 4) for number in (0, 1)
+        branched(split, seed=seed).numbered({}, number).job.seed
+        for seed in (3, 4)
+        for number in (0, 1)
     ]
     assert len({s + i for s in seeds for i in (0, 1)}) == 8
 

@@ -20,11 +20,12 @@ from torch import Tensor, nn
 
 import dada
 from dada import tasks
-from dada.config import LOOKAHEAD, NAMED_BASES, ShortTraining, TrainConfig
+from dada.config import LOOKAHEAD, LOOKAHEAD_OF_PLACES, NAMED_BASES, ShortTraining, TrainConfig
 from dada.data import load, split_off_validation
 from dada.engine import ALONE, Precision
 from dada.models.pyramid import Features
 from dada.ops import PAPER
+from dada.policy_search.lookahead.runs import BranchedRuns
 from dada.policy_search.lookahead.stand_in import StandIn
 from dada.tasks import DetectionScores, MultilabelScores, SegmentationScores
 from dada.tasks.coco import Objects, average_precision
@@ -288,6 +289,29 @@ def test_many_images_are_searched_with_as_many_as_there_is_time_for() -> None:
     base = dada.config.Base()
     stand_in = StandIn.of(split, base, LOOKAHEAD["cpu"], CPU, seed=0)
     assert stand_in.training.optimizer == "adamw" and stand_in.training.batch_size == 16
+
+
+def test_a_stand_in_for_scenes_asks_how_much_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And whether any is: the scenes that judge are dark, so no policy at all is not taken."""
+    from test_planted_tasks import darkened
+
+    # What is done to every image was made smaller with it, and stays so in the second round.
+    monkeypatch.setattr(BranchedRuns, "with_base", None)
+    few = {"Brightness", "Sharpness", "Posterize", "Color", "Cutout", "Invert"}
+    # Room for the first round of images of 24 pixels, not of 64, and for the second.
+    short = ShortTraining(steps=80, least_epochs=8, largest_batch=16, smallest_batch=8)
+    settings = replace(LOOKAHEAD_OF_PLACES["cpu"], seconds=9.0, first_round=0.4, training=short)
+    found = dada.search(
+        *darkened(Masks, 24, side=64, most=2),
+        device="cpu",
+        lookahead=replace(settings, stand_in_side=6),
+        exclude=tuple(op.name for op in PAPER if op.name not in few),
+        base=dada.config.Base(crop=8),
+    )
+    seen = found.policy.provenance["lookahead"]
+    assert seen["stand_in"]["image_size"] == [24, 24] and seen["policy_runs"] == 2
+    assert next(iter(seen["policy_loss"])) == "none" and len(seen["policy_loss"]) == 7
+    assert seen["policy_loss"][seen["shape"]] < 0.9 * seen["policy_loss"]["none"]
 
 
 def test_a_search_that_nothing_would_decide_is_refused() -> None:

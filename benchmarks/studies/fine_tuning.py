@@ -14,10 +14,10 @@ DATA has train/ and test/ folders. What is in the file is not run again, so a st
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -40,9 +40,10 @@ from dada.trials.short import shorten
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
 
-from measure import machine, print_table
+from measure import earlier, joined, print_table, save
 
 MODEL = "timm:tf_efficientnet_lite0"
+NOT_SETTINGS = ("data", "weights", "truth", "out", "only", "join")  # of one machine, or process
 TABLES = ("repeated 0.5", "repeated 1.0", "features")
 READINGS = {"loss": -1, "calibrated_loss": -1, "accuracy": 1}  # and whether more is better
 
@@ -82,17 +83,46 @@ class Study:
     found: dict[str, Any]
     out: Path | None
 
-    def save(self) -> None:
-        if self.out is not None:
-            self.out.write_text(json.dumps(self.found | {"machine": machine()}, indent=1) + "\n")
+    @classmethod
+    def begin(
+        cls,
+        args: argparse.Namespace,
+        whole: Split,
+        arms: dict[str, Policy],
+        *,
+        apart: Sequence[str] = (),
+    ) -> Study:
+        """With what is there already. Processes may differ in the settings that are named `apart`,
+        as they do in how many trainings share their card."""
+        assert whole.test is not None
+        _, weights = from_file(args.weights, MODEL)
+        settings = {k: v for k, v in vars(args).items() if k not in NOT_SETTINGS}
+        settings |= {"fingerprint": whole.fingerprint, "weights": weights.digest}
+        found: dict[str, Any] = {"settings": settings}
+        found["images"] = {"train": len(whole.train), "test": len(whole.test)}
+        joined(found, earlier(args), apart=("at_once", *apart))
+        tuning = {**FINE_TUNING, "epochs": args.epochs, "batch_size": args.batch_size}
+        return cls(
+            arms=arms,
+            whole=replace(whole, normalisation=weights.normalisation(whole.channels)),
+            config=TrainConfig(**tuning, base=NAMED_BASES["photo"]),
+            weights=weights,
+            device=resolve_device("auto"),
+            at_once=args.at_once,
+            found=found,
+            out=args.out,
+        )
 
-    def job(self, split: Split, policy: Policy, config: TrainConfig, seed: int, judge: Part) -> Job:
+    def save(self) -> None:
+        save(self.found, self.out)
+
+    def job(self, split: Split, policy: Policy, seed: int, judge: Part) -> Job:
         shape = split.num_classes, split.channels, split.image_size
         return Job(
             split=split,
             model=models.build(MODEL, *shape, seed=seed, weights=self.weights),
             policy=policy,
-            config=config,
+            config=self.config,
             seed=seed,
             device=self.device,
             judge=judge,
@@ -113,7 +143,7 @@ class Study:
                     continue
                 same = replace(policy, provenance={}).to_json(), seed
                 if same not in names:
-                    jobs.append(self.job(self.whole, policy, self.config, seed, self.whole.test))
+                    jobs.append(self.job(self.whole, policy, seed, self.whole.test))
                 names.setdefault(same, []).append(name)
         for job, result in train_many(jobs, self.at_once):
             for name in names[replace(job.policy, provenance={}).to_json(), job.seed]:
@@ -130,7 +160,8 @@ class Study:
             if str(number) not in held:
                 split, config = shorten(halves[number % 2], self.config, short, seed=0)
                 assert split.val is not None
-                job = self.job(split, SHAPES["uniform"], config, 100 + number, split.val)
+                job = self.job(split, SHAPES["uniform"], 100 + number, split.val)
+                job = replace(job, config=config)
                 wanted.append(BranchedRun(job=job, arms=self.arms, repeated=repeated))
                 numbers[id(wanted[-1])] = str(number)
         for run, scores in run_branches(wanted, self.at_once):
@@ -192,44 +223,38 @@ class Study:
         return rows
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def options(about: str, *, image_size: int = 160) -> argparse.ArgumentParser:
+    """What all studies of fine-tuning are asked; `about` is what this one asks."""
+    parser = argparse.ArgumentParser(description=about.splitlines()[0])
     parser.add_argument("data")
     parser.add_argument("--weights", type=Path, required=True)
-    parser.add_argument("--image-size", type=int, default=160)
+    parser.add_argument("--image-size", type=int, default=image_size)
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--epochs", type=int, default=20)
+    parser.add_argument("--at-once", type=int, default=3)
+    parser.add_argument("--out", type=Path)
+    return parser
+
+
+def main() -> None:
+    parser = options(__doc__)
     parser.add_argument("--seeds", type=int, default=3, help="trainings of the truth")
     parser.add_argument("--runs", type=int, default=4, help="short trainings of each kind")
     parser.add_argument("--steps", type=int, default=200, help="of a short training")
-    parser.add_argument("--at-once", type=int, default=3)
     parser.add_argument("--operations", action="store_true", help="each alone, for policies")
-    parser.add_argument("--out", type=Path)
     args = parser.parse_args()
-    found: dict[str, Any] = {"seconds": {}}
-    if args.out and args.out.exists():
-        found |= json.loads(args.out.read_text())
-    found["settings"] = {k: v for k, v in vars(args).items() if k not in ("out", "data", "weights")}
     whole = load(args.data, image_size=args.image_size)
-    _, weights = from_file(args.weights, MODEL)
-    tuning = {**FINE_TUNING, "epochs": args.epochs, "batch_size": args.batch_size}
-    study = Study(
-        arms=OPERATIONS if args.operations else SHAPES,
-        whole=replace(whole, normalisation=weights.normalisation(whole.channels)),
-        config=TrainConfig(**tuning, base=NAMED_BASES["photo"]),
-        weights=weights,
-        device=resolve_device("auto"),
-        at_once=args.at_once,
-        found=found,
-        out=args.out,
-    )
+    arms = OPERATIONS if args.operations else SHAPES
+    study = Study.begin(args, whole, arms, apart=("seeds", "runs"))
+    found = study.found
+    seconds = found.setdefault("seconds", {})
     short = ShortTraining(steps=args.steps, least_epochs=1, largest_batch=args.batch_size)
 
     def timed(name: str, part: Any, *arguments: Any) -> None:
         begun = time.perf_counter()
         part(*arguments)
-        found["seconds"].setdefault(name, round(time.perf_counter() - begun, 1))
-        print(f"{name}: {found['seconds'][name]} s", flush=True)
+        seconds.setdefault(name, round(time.perf_counter() - begun, 1))
+        print(f"{name}: {seconds[name]} s", flush=True)
 
     timed("repeated 0.5", study.readings, short, args.runs, 0.5)
     timed("repeated 1.0", study.readings, short, args.runs, 1.0)

@@ -17,7 +17,6 @@ the searches (`--only 0 1`) and a file of its own; the whole command with `--joi
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import json
 import statistics
@@ -28,15 +27,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fine_tuning import MODEL, Study
+from fine_tuning import MODEL, Study, options
 from judge import Sample
 from scipy.stats import spearmanr
 
 from dada import models
-from dada.config import FINE_TUNING, LOOKAHEAD_FINE_TUNING, NAMED_BASES, TrainConfig
+from dada.config import LOOKAHEAD_FINE_TUNING
 from dada.data import load, split_off_validation
-from dada.engine import resolve_device
-from dada.models.weights import from_file
 from dada.policy.space import SearchSpace
 from dada.policy_search.lookahead import single_operations
 from dada.policy_search.lookahead.features import FeatureRuns
@@ -44,10 +41,9 @@ from dada.policy_search.lookahead.runs import BranchedRuns
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
 
-from measure import joined, print_table
+from measure import print_table
 
 SPACE = SearchSpace.named("paper")
-NOT_SETTINGS = ("out", "data", "weights", "truth", "only", "join")  # of one machine, or process
 # Readings of the truth, and whether more is better; the first is what decides.
 TRUTHS = {"truth": 1, "truth_loss": -1}
 
@@ -152,13 +148,8 @@ def conclude(found: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("data")
-    parser.add_argument("--weights", type=Path, required=True)
+    parser = options(__doc__, image_size=128)
     parser.add_argument("--train", type=int, required=True, help="images; all others test")
-    parser.add_argument("--image-size", type=int, default=128)
-    parser.add_argument("--batch-size", type=int, default=64)
-    parser.add_argument("--epochs", type=int, default=20)
     parser.add_argument("--seeds", type=int, default=6, help="trainings of each operation")
     parser.add_argument("--searches", type=int, default=4)
     parser.add_argument("--truth", type=Path, help="a file of this study: no training for it")
@@ -166,34 +157,16 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=200, help="of a short fine-tuning")
     parser.add_argument("--runs", type=int, help="of each search; else as by default")
     parser.add_argument("--operations", type=int, help="only the first so many, for a trial")
-    parser.add_argument("--at-once", type=int, default=3)
     parser.add_argument("--only", type=int, nargs="*", help="seeds of searches; else all")
     parser.add_argument("--join", type=Path, nargs="*", default=[], help="files of other processes")
-    parser.add_argument("--out", type=Path)
     args = parser.parse_args()
-    found: dict[str, Any] = {"seconds": {}}
-    if args.out and args.out.exists():
-        found |= json.loads(args.out.read_text())
-    found["settings"] = {k: v for k, v in vars(args).items() if k not in NOT_SETTINGS}
     source = load(args.data, image_size=args.image_size)
     sample = Sample.drawn(source, args.train, 0, pool=True, suffix="")
     whole = replace(sample.whole, test=sample.test)
-    found["images"] = {"train": len(whole.train), "test": len(sample.test)}
+    arms = dict(itertools.islice(single_operations(SPACE).items(), args.operations))
+    study = Study.begin(args, whole, arms, apart=("seeds", "searches"))
+    found = study.found
     found["classes"] = whole.num_classes
-    _, weights = from_file(args.weights, MODEL)
-    tuning = {**FINE_TUNING, "epochs": args.epochs, "batch_size": args.batch_size}
-    operations = single_operations(SPACE)
-    study = Study(
-        arms=dict(itertools.islice(operations.items(), args.operations)),
-        whole=replace(whole, normalisation=weights.normalisation(whole.channels)),
-        config=TrainConfig(**tuning, base=NAMED_BASES["photo"]),
-        weights=weights,
-        device=resolve_device("auto"),
-        at_once=args.at_once,
-        found=found,
-        out=args.out,
-    )
-    joined(found, args.join)
     for seed in range(args.searches) if args.only is None else args.only:
         search(study, seed, args.runs, args.steps if args.reader == "trainings" else None)
     if args.truth:
@@ -203,8 +176,9 @@ def main() -> None:
     else:
         begun = time.perf_counter()
         study.truth(range(args.seeds))
-        found["seconds"].setdefault("truth", round(time.perf_counter() - begun, 1))
-        print(f"truth: {found['seconds']['truth']} s")
+        seconds = found.setdefault("seconds", {})
+        seconds.setdefault("truth", round(time.perf_counter() - begun, 1))
+        print(f"truth: {seconds['truth']} s")
     conclude(found)
     study.save()
     print_table(found["table"], list(found["table"][0]))

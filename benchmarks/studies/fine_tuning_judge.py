@@ -29,21 +29,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from fine_tuning import MODEL, Study
+from fine_tuning import MODEL, Study, options
 from rivals import FREE, rival_of
 
 import dada
 from dada import Policy
-from dada.config import FINE_TUNING, NAMED_BASES, TrainConfig
-from dada.data import load, reduce, split_off_validation
-from dada.engine import resolve_device
-from dada.models.weights import from_file
+from dada.data import load, reduce
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
 
-from measure import joined, print_table, units_of, welch
-
-NOT_SETTINGS = ("data", "weights", "out", "only", "join")  # of this machine, or of one process
+from measure import print_table, units_of, welch
 
 
 def search(study: Study, args: argparse.Namespace, seed: int) -> Policy:
@@ -76,13 +71,11 @@ def search(study: Study, args: argparse.Namespace, seed: int) -> Policy:
 def rival(study: Study, seed: int) -> str:
     held = study.found.setdefault("rivals", {})
     if str(seed) not in held:
-        halves = split_off_validation(replace(study.whole, test=None), 0.5, seed)
-        assert halves.val is not None
-        judge = halves.val
         held[str(seed)] = rival_of(
             seed,
             study.found["searches"][str(seed)]["seconds"],
-            lambda policy, own: study.job(halves, policy, study.config, own, judge),
+            study.whole,
+            study.job,
             study.at_once,
         )
         study.save()
@@ -101,42 +94,17 @@ def conclude(found: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("data")
-    parser.add_argument("--weights", type=Path, required=True)
-    parser.add_argument("--image-size", type=int, default=160)
-    parser.add_argument("--batch-size", type=int, default=64)
-    parser.add_argument("--epochs", type=int, default=20)
+    parser = options(__doc__)
     parser.add_argument("--searches", type=int, default=4)
     parser.add_argument("--trainings", type=int, default=3)
-    parser.add_argument("--at-once", type=int, default=3)
     parser.add_argument("--only", nargs="*", help="seeds of searches, free policies; else all")
     parser.add_argument("--train", type=int, help="so many of the training images, drawn; else all")
     parser.add_argument("--join", type=Path, nargs="*", default=[], help="files of other processes")
-    parser.add_argument("--out", type=Path)
     args = parser.parse_args()
-    found: dict[str, Any] = {}
-    if args.out and args.out.exists():
-        found |= json.loads(args.out.read_text())
-    found["settings"] = {k: v for k, v in vars(args).items() if k not in NOT_SETTINGS}
     whole = load(args.data, image_size=args.image_size)
     if args.train:
         whole = reduce(whole, args.train, seed=0)
-    assert whole.test is not None
-    found["images"] = {"train": len(whole.train), "test": len(whole.test)}
-    _, weights = from_file(args.weights, MODEL)
-    tuning = {**FINE_TUNING, "epochs": args.epochs, "batch_size": args.batch_size}
-    study = Study(
-        arms={},
-        whole=replace(whole, normalisation=weights.normalisation(whole.channels)),
-        config=TrainConfig(**tuning, base=NAMED_BASES["photo"]),
-        weights=weights,
-        device=resolve_device("auto"),
-        at_once=args.at_once,
-        found=found,
-        out=args.out,
-    )
-    joined(found, args.join)
+    study = Study.begin(args, whole, {}, apart=("searches", "trainings"))
     wanted = args.only or [*map(str, range(args.searches)), *FREE]
     for seed in range(args.searches):
         if str(seed) not in wanted:
@@ -148,10 +116,10 @@ def main() -> None:
         study_of.truth(seeds)
     free = replace(study, arms={name: Policy.load(name) for name in FREE if name in wanted})
     free.truth(range(args.searches * args.trainings))
-    conclude(found)
+    conclude(study.found)
     study.save()
     columns = ["policy", "accuracy", "lowest", "highest", "n", "dada_minus", "from", "to"]
-    print_table(found["table"], columns)
+    print_table(study.found["table"], columns)
 
 
 if __name__ == "__main__":

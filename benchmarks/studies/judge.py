@@ -73,7 +73,7 @@ from dada.training.many import train_many
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
 
-from measure import SEARCH, joined, machine, print_table
+from measure import SEARCH, earlier, joined, print_table, save
 
 PRESETS: dict[str, dict[str, Any]] = {
     "dada": {"preset": "dada"},
@@ -88,6 +88,9 @@ PRESETS: dict[str, dict[str, Any]] = {
 USUAL_PRESETS = ("dada", "paper, relax", "paper, gumbel")
 FREE = ("uniform", "init", "trivialaugment", "dada-cifar10", "randaugment")
 CHOOSING = 2  # trainings of each RandAugment on half of the images
+# Settings of one process, or of which there may be more later.
+APART = ("first", "searches", "trainings", "free_first", "free_trainings")
+APART += ("presets", "free", "rivals")
 
 
 @dataclass(frozen=True)
@@ -128,8 +131,7 @@ class Judge:
     verify: VerifyConfig | None = None
 
     def save(self) -> None:
-        if self.out is not None:
-            self.out.write_text(json.dumps(self.found | {"machine": machine()}, indent=1) + "\n")
+        save(self.found, self.out)
 
     def search(self, name: str, seed: int, sample: Sample) -> dict[str, Policy]:
         """What it found; and what its verification returned, if there was one."""
@@ -219,15 +221,8 @@ class Judge:
     def rival(self, search: int, sample: Sample) -> Policy:
         held = self.found.setdefault("rivals", {})
         if str(search) not in held:
-            halves = split_off_validation(replace(sample.whole, test=None), 0.5, search)
-            assert halves.val is not None
-            judge = halves.val
-            held[str(search)] = rival_of(
-                search,
-                self.found["searches"][f"dada {search}"]["seconds"],
-                lambda policy, seed: self.job(halves, policy, seed, judge),
-                self.at_once,
-            )
+            seconds = self.found["searches"][f"dada {search}"]["seconds"]
+            held[str(search)] = rival_of(search, seconds, sample.whole, self.job, self.at_once)
             self.save()
         return Policy.load(held[str(search)]["chosen"])
 
@@ -303,12 +298,12 @@ def main() -> None:
     args = parser.parse_args()
     device = resolve_device(args.device)
     source = load(args.data, image_size=args.image_size)
-    found: dict[str, Any] = {"settings": {}, "searches": {}, "accuracy": {}}
-    if args.out and args.out.exists():
-        found |= json.loads(args.out.read_text())
-    joined(found, args.join)
-    about = ("out", "data", "join")
-    found["settings"] = {k: v for k, v in vars(args).items() if k not in about}
+    settings = {k: v for k, v in vars(args).items() if k not in ("out", "data", "join")}
+    if not args.verify:  # searches that are not verified may be later
+        del settings["verify"], settings["verify_budget"]
+    found: dict[str, Any] = {"settings": settings | {"fingerprint": source.fingerprint}}
+    found |= {"searches": {}, "accuracy": {}}
+    joined(found, earlier(args), apart=APART)
     base = BASES[args.base] if args.base else Base()
     verify = None
     if args.verify:

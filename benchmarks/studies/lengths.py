@@ -69,7 +69,7 @@ def ends_of(runs: BranchedRuns, arms: dict[str, Policy]) -> dict[str, dict[str, 
     found = {reading: {arm: list[float]() for arm in arms} for reading in READINGS}
     first = runs.settings.most_runs  # seeds of the second round
     for number in range(first, first + RUNS):
-        [(_, scores)] = run_branches([runs._run(arms, number)])
+        [(_, scores)] = run_branches([runs.numbered(arms, number)])
         for reading, arm in ((r, a) for r in READINGS for a in arms):
             found[reading][arm].append(round(getattr(scores[arm], reading), 5))
     return found

@@ -12,7 +12,6 @@ in the file is not run again. To share the work between processes, give each som
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 from dataclasses import replace
@@ -27,7 +26,7 @@ from dada.data import load, reduce
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
 
-from measure import machine, print_table
+from measure import earlier, joined, print_table, save
 
 
 def one_search(images: torch.Tensor, labels_N: torch.Tensor, seed: int, budget: float) -> Any:
@@ -54,15 +53,6 @@ def one_search(images: torch.Tensor, labels_N: torch.Tensor, seed: int, budget: 
     }
 
 
-def save(rows: list[dict[str, Any]], args: argparse.Namespace) -> None:
-    if args.out:
-        rows.sort(key=lambda row: row["seed"])
-        settings = {"train": args.train, "budget": args.budget}
-        claims = sum(row["claims"] for row in rows)
-        content = {"machine": machine(), "settings": settings, "claims": claims, "rows": rows}
-        args.out.write_text(json.dumps(content, indent=1) + "\n")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("data", nargs="?", default="digits")
@@ -75,17 +65,19 @@ def main() -> None:
     args = parser.parse_args()
     whole = reduce(replace(load(args.data), val=None), args.train, 0)
     images, labels_N = whole.train.batch(torch.arange(len(whole.train)))
-    own = [args.out] if args.out and args.out.exists() else []
-    held = (row for file in [*own, *args.join] for row in json.loads(file.read_text())["rows"])
-    known = {row["seed"]: row for row in held}  # a file that was joined before may hold it, too
-    rows = list(known.values())
-    for seed in sorted(set(range(args.first, args.first + args.searches)) - set(known)):
-        rows.append(one_search(images, labels_N, seed, args.budget))
-        print(seed, rows[-1]["verdict"], f"({rows[-1]['seconds']:.0f} s)", flush=True)
-        save(rows, args)
-    save(rows, args)
+    settings = {"train": args.train, "budget": args.budget, "fingerprint": whole.fingerprint}
+    found: dict[str, Any] = {"settings": settings}
+    searches = found["searches"] = dict[str, dict[str, Any]]()
+    joined(found, earlier(args))
+    for seed in range(args.first, args.first + args.searches):
+        if str(seed) not in searches:
+            row = searches[str(seed)] = one_search(images, labels_N, seed, args.budget)
+            print(seed, row["verdict"], f"({row['seconds']:.0f} s)", flush=True)
+        found["claims"] = sum(row["claims"] for row in searches.values())
+        save(found, args.out)
+    rows = sorted(searches.values(), key=lambda row: row["seed"])
     print_table(rows, ["seed", "claims", "difference", "from", "to", "pairs", "largest_score"])
-    print(f"{sum(row['claims'] for row in rows)} of {len(rows)} searches claim a difference")
+    print(f"{found['claims']} of {len(rows)} searches claim a difference")
 
 
 if __name__ == "__main__":

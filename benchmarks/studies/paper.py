@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
 import sys
 import time
@@ -47,7 +46,7 @@ from dada.training.many import train_many
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
 
-from measure import joined, machine, print_table
+from measure import earlier, joined, print_table, save
 from paper_plan import PLANS, SEARCHES, Plan
 
 Unit = tuple[str, int]  # an arm and a seed
@@ -73,17 +72,15 @@ class Study:
         minutes: float | None,
         at_once: int | None,
         trial: bool,
+        earlier: Sequence[Path],
     ) -> None:
         self.out, self.trial = out, trial
         self.runs = out.with_suffix("")
         self.device = resolve_device("auto")
         self.stop_at = float("inf") if minutes is None else time.monotonic() + 60 * minutes
-        self.found: dict[str, Any] = {"trial": trial, "searches": {}, "choosing": {}}
-        self.found["trainings"] = {}
-        if out.exists():
-            self.found = json.loads(out.read_text())
-        if self.found["trial"] != trial:
-            raise SystemExit(f"{out}: trial runs and real ones should not share a file")
+        self.found: dict[str, Any] = {"settings": {"trial": trial}}
+        self.found |= {"searches": {}, "choosing": {}, "trainings": {}}
+        joined(self.found, earlier)
         self.split = self.images_of(data)
         self.searched = self.split if search_data is None else self.images_of(search_data)
         self.at_once = at_once or at_once_for(self.device, self.split.image_size)
@@ -103,10 +100,7 @@ class Study:
         return time.monotonic() >= self.stop_at
 
     def save(self) -> None:
-        self.out.parent.mkdir(parents=True, exist_ok=True)
-        beside = self.out.with_suffix(".part")
-        beside.write_text(json.dumps(self.found | {"machine": machine()}, indent=1) + "\n")
-        os.replace(beside, self.out)
+        save(self.found, self.out)
 
     def folder(self, kind: str, key: str) -> Path:
         return self.runs / kind / "".join(c if c.isalnum() else "-" for c in key)
@@ -307,9 +301,15 @@ def main() -> None:
     known = {arm for plan in plans for arm, _ in plan.units()}
     if unknown := set(only) - known:
         parser.error(f"--only: {unknown.pop()!r} is none of {', '.join(sorted(known))}")
-    limits = {"minutes": asked.minutes, "at_once": asked.at_once}
-    study = Study(asked.out, asked.data, asked.search_data, trial=asked.trial, **limits)
-    joined(study.found, asked.join)
+    study = Study(
+        asked.out,
+        asked.data,
+        asked.search_data,
+        minutes=asked.minutes,
+        at_once=asked.at_once,
+        trial=asked.trial,
+        earlier=earlier(asked),
+    )
     try:
         for plan in plans:
             units = [

@@ -33,7 +33,7 @@ import json
 import statistics
 import sys
 import time
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -52,16 +52,17 @@ from dada.training.many import train_many
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
 
-from measure import machine, print_table, welch
+from measure import earlier, joined, print_table, save, welch
 
 FREE = ("none", "uniform", "trivialaugment", "randaugment:1,0.5")
 MIRRORED = ", mirrored"
 ALONE = "base alone"
 CHOOSING = 2  # trainings of each free policy on half of the images
 TEST_SHARE = 0.4
+APART = ("at_once", "searches", "seeds", "trainings")  # settings of one process, or more later
 
 
-def joined(one: TensorPart, other: TensorPart) -> TensorPart:
+def as_one(one: TensorPart, other: TensorPart) -> TensorPart:
     """Both as one part; rows of boxes are filled up to the same number."""
     targets = []
     for mine, theirs in zip(one.targets, other.targets, strict=True):
@@ -86,7 +87,7 @@ def divided(source: Split) -> tuple[Split, Part]:
     """What may be searched and trained on, undivided, and the test images."""
     train, test = source.train.load(), source.test
     if source.val is not None:
-        train = joined(train, source.val.load())
+        train = as_one(train, source.val.load())
     whole = replace(source, train=train, val=None, test=None)
     if test is not None:
         return whole, test
@@ -101,29 +102,18 @@ class Study:
 
     found: dict[str, Any]
     out: Path | None
-    machine: dict[str, Any] = field(default_factory=machine)
 
     @classmethod
-    def begin(cls, args: argparse.Namespace) -> Study:
-        found: dict[str, Any] = {}
-        if args.out and args.out.exists():
-            found = json.loads(args.out.read_text())
-        for part in getattr(args, "join", []):
-            held = json.loads(part.read_text())
-            found.setdefault("searches", {}).update(held["searches"])
-            for name, scores in held["score"].items():
-                found.setdefault("score", {}).setdefault(name, {}).update(scores)
+    def begin(cls, args: argparse.Namespace, data: Split | None = None) -> Study:
         about = ("out", "join", "part", "only", "data", "classes", "detectors", "runs")
         settings = {name: value for name, value in vars(args).items() if name not in about}
-        found["settings"] = {name: str(value) for name, value in settings.items()}
-        return cls(found, args.out)
+        found: dict[str, Any] = {"settings": {name: str(each) for name, each in settings.items()}}
+        if data is not None:
+            found["settings"]["fingerprint"] = data.fingerprint
+        return cls(joined(found, earlier(args), apart=APART), args.out)
 
     def save(self) -> None:
-        if self.out is not None:
-            text = json.dumps(self.found | {"machine": self.machine}, indent=1) + "\n"
-            written = self.out.with_suffix(".part")  # a study may be stopped at any moment
-            written.write_text(text)
-            written.replace(self.out)
+        save(self.found, self.out)
 
 
 @dataclass(frozen=True)
@@ -147,10 +137,11 @@ def free_arms(seeds: range) -> list[Arm]:
 
 
 class Judge:
-    def __init__(self, args: argparse.Namespace, study: Study) -> None:
-        self.args, self.study, self.found = args, study, study.found
-        self.device = resolve_device(args.device)
+    def __init__(self, args: argparse.Namespace) -> None:
         source = load(args.data, task=args.task, image_size=args.image_size)
+        self.args, self.study = args, Study.begin(args, source)
+        self.found = self.study.found
+        self.device = resolve_device(args.device)
         self.whole, self.test = divided(source)
         self.task = tasks.named(self.whole.task)
         size = self.whole.image_size
@@ -303,7 +294,7 @@ def main() -> None:
     parser.add_argument("--device", default="auto")
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
-    Judge(args, Study.begin(args)).run()
+    Judge(args).run()
 
 
 if __name__ == "__main__":

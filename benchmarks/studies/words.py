@@ -17,7 +17,6 @@ and runs what is missing.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 from collections import Counter
@@ -34,11 +33,11 @@ from dada.api.searching import search_job
 from dada.config import LOOKAHEAD, Base
 from dada.data import load, reduce
 from dada.engine import resolve_device
-from dada.policy_search.lookahead import Told, first_round, plan_for
+from dada.policy_search.lookahead import first_round, plan_for
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
 
-from measure import machine, print_table
+from measure import earlier, joined, print_table, save
 
 
 def word_of(
@@ -58,7 +57,7 @@ def word_of(
     _, job, _ = search_job(asked, None, "dada", settings, False, None)
     plan = plan_for(job)
     assert plan is not None
-    losses, signal = first_round(plan, Told())
+    losses, signal = first_round(plan)
     again = losses.runs > plan.first
     facts = {"seed": seed, **asdict(signal), "runs": losses.runs, "looked_again": again}
     return facts | {"seconds": round(time.perf_counter() - begun, 1), "loss": losses.loss}
@@ -88,18 +87,17 @@ def main() -> None:
     if args.pool:
         whole = Sample.drawn(source, args.train, args.sample_seed, pool=True, suffix="").whole
     images, labels_N = whole.train.batch(torch.arange(len(whole.train)))
-    found = args.join + [file for file in [args.out] if file and file.exists()]
-    known = {row["seed"]: row for file in found for row in json.loads(file.read_text())["rows"]}
+    settings = {k: v for k, v in vars(args).items() if k not in ("data", "out", "join")}
+    found: dict[str, Any] = {"settings": settings | {"fingerprint": source.fingerprint}}
+    searches = found["searches"] = dict[str, dict[str, Any]]()
+    joined(found, earlier(args), apart=("first", "searches"))
     for seed in range(args.first, args.first + args.searches):
-        if seed not in known:
-            known[seed] = word_of(images, labels_N, args, seed)
-            print(seed, known[seed]["word"], f"({known[seed]['seconds']:.0f} s)", flush=True)
-        rows = [known[each] for each in sorted(known)]
-        settings = {k: v for k, v in vars(args).items() if k not in ("data", "out", "join")}
-        words = Counter(row["word"] for row in rows)
-        content = {"machine": machine(), "settings": settings, "words": words, "rows": rows}
-        if args.out:
-            args.out.write_text(json.dumps(content, indent=1) + "\n")
+        if str(seed) not in searches:
+            row = searches[str(seed)] = word_of(images, labels_N, args, seed)
+            print(seed, row["word"], f"({row['seconds']:.0f} s)", flush=True)
+        found["words"] = Counter(row["word"] for row in searches.values())
+        save(found, args.out)
+    rows = sorted(searches.values(), key=lambda row: row["seed"])
     print_table(rows, ["seed", "word", "chance", "agreement", "runs", "seconds"])
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import statistics
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -120,10 +121,33 @@ def units_of(
     return units
 
 
-def joined(found: dict[str, Any], parts: Iterable[Path]) -> dict[str, Any]:
-    """`found` with what other processes wrote to files of the same study, where it has none."""
+def earlier(args: argparse.Namespace) -> list[Path]:
+    """The file of a study, if it was begun, and those of other processes."""
+    own = [args.out] if args.out and args.out.exists() else []
+    return [*own, *getattr(args, "join", [])]
+
+
+def joined(
+    found: dict[str, Any], parts: Iterable[Path], *, apart: Collection[str] = ()
+) -> dict[str, Any]:
+    """`found` with what is in files of the same study, where it has none.
+
+    Their settings have to be the same, but for those named `apart`, in which processes that share a
+    study differ; one that a file does not have was added to the study since.
+    """
+    settings = json.loads(json.dumps(found["settings"]))
     for part in parts:
-        _fill(found, json.loads(part.read_text()))
+        other = json.loads(part.read_text())
+        if not (theirs := other.pop("settings", None)):
+            raise SystemExit(f"{part}: there are no settings in it, so it is no file of this study")
+        for name in theirs.keys() - apart:
+            if theirs[name] != settings.get(name):
+                words = f"{name} was {theirs[name]!r}, and is {settings.get(name)!r} here"
+                raise SystemExit(f"{part}: {words}; other settings want a file of their own")
+        machines = found.setdefault("machines", [])
+        there = other.pop("machine", None)
+        machines += [m for m in other.pop("machines", [there]) if m and m not in machines]
+        _fill(found, other)
     return found
 
 
@@ -133,6 +157,22 @@ def _fill(found: dict[str, Any], other: dict[str, Any]) -> None:
             _fill(found.setdefault(name, {}), value)
         else:
             found.setdefault(name, value)
+
+
+def save(found: dict[str, Any], out: Path | None) -> None:
+    """With the machine, and with all of them where others had a part in it. Written whole or not at
+    all, for a study may be stopped at any moment."""
+    if out is None:
+        return
+    here = machine()
+    machines = [*(each for each in found.get("machines", []) if each != here), here]
+    content = found | {"machine": here, "machines": machines}
+    if len(machines) == 1:
+        del content["machines"]
+    out.parent.mkdir(parents=True, exist_ok=True)
+    beside = out.with_suffix(".part")
+    beside.write_text(json.dumps(content, indent=1) + "\n")
+    os.replace(beside, out)
 
 
 def print_table(rows: Sequence[dict[str, Any]], columns: Sequence[str]) -> None:

@@ -12,11 +12,18 @@ import statistics
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from found_policies import found_policies
 from measure import result_of, welch
 from paper_tables import errors_of, found
 from photo_tables import interval_over, least_gain_over, seconds_of_searches
 from study_tables import gain_on_a_cpu
+
+from dada import models
+from dada.config import VERIFY, TrainConfig
+from dada.data import load, split_off_validation
+from dada.trials.cost import forward_work, training_seconds
+from dada.trials.short import shorten
 
 NUMBER = re.compile(r"<!-- number: (.*?) -->(.*?)<!-- /number -->", re.DOTALL)
 
@@ -45,14 +52,24 @@ def _task_gain(data: str, policy: str) -> str:
     return f"{row['dada_minus']:+.2f} ({row['from']:+.2f} to {row['to']:+.2f})"
 
 
+def _trainings_on_a_cpu(budget: str, images: str, channels: str, side: str) -> str:
+    """Of a verification of so many images, half of which judge, by the counting of today."""
+    shape = int(channels), int(side), int(side)
+    pixels_NCHW = torch.zeros(int(images), *shape, dtype=torch.uint8)
+    halves = split_off_validation(load((pixels_NCHW, torch.arange(int(images)) % 10)), 0.5, 0)
+    split, config = shorten(halves, TrainConfig(), VERIFY["cpu"].training, seed=0)
+    work = forward_work(models.build("small", 10, shape[0], shape[1:], seed=0), shape)
+    return str(int(float(budget) / training_seconds(split, config, work, "cpu")))
+
+
 def _claims() -> str:
     found = result_of("null-check-digits")
-    return f"{found['claims'] or 'none'} of {len(found['rows'])}"
+    return f"{found['claims'] or 'none'} of {len(found['searches'])}"
 
 
 def _no_signal() -> str:
-    rows = result_of("null-check-digits")["rows"]
-    return str(sum(row["signal"] == "none" for row in rows))
+    searches = result_of("null-check-digits")["searches"].values()
+    return str(sum(each["signal"] == "none" for each in searches))
 
 
 def _planted(counted: str) -> str:
@@ -62,7 +79,7 @@ def _planted(counted: str) -> str:
 
 def _words(study: str, word: str) -> str:
     found = result_of(f"words-{study}")
-    return f"{found['words'].get(word, 0)} of {len(found['rows'])}"
+    return f"{found['words'].get(word, 0)} of {len(found['searches'])}"
 
 
 def _searches_agree(data: str) -> str:
@@ -140,6 +157,8 @@ NUMBERS: dict[str, Callable[..., str]] = {
     "interval": _interval,
     "fidelity": _fidelity,
     "task gain": _task_gain,
+    "word": lambda data, word: str(result_of(f"judge-{data}")["signals"].get(word, 0)),
+    "trainings on a CPU": _trainings_on_a_cpu,
     "claims": _claims,
     "no signal": _no_signal,
     "planted": _planted,

@@ -29,9 +29,10 @@ def look_again_table() -> str:
 
 def words_table() -> str:
     """How sure each search of the plan says it is, of those that were run."""
+    searches = result_of("words-rsscn7")["searches"].values()
     rows = [
         (row["seed"], row["word"], f"{row['chance']:.1g}", f"{row['agreement']:.2f}", row["runs"])
-        for row in result_of("words-rsscn7")["rows"]
+        for row in sorted(searches, key=lambda row: row["seed"])
     ]
     return markdown(("seed", "says", "chance alone", "its halves agree by", "runs"), rows)
 

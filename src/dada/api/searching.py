@@ -69,14 +69,19 @@ def search_job(
         )
     # The search trains the network it is given; what comes after it begins with new ones, or with
     # copies of the user's own as it was given.
-    pristine = copy.deepcopy(network) if isinstance(asked.model, nn.Module) else name
-    shape = split.num_classes, split.channels, split.image_size
+    own = isinstance(asked.model, nn.Module)
+    pristine = copy.deepcopy(network) if own else name
+
+    def build_for(size: tuple[int, int]) -> Callable[[int], nn.Module]:
+        return models.untrained(pristine, split.num_classes, split.channels, size, asked.weights)
+
     job = with_fewer_steps(
         SearchJob(
             split=split,
             undivided=undivided,
             network=network,
-            build=models.untrained(pristine, *shape, asked.weights),
+            build=build_for(split.image_size),
+            build_for=None if own else build_for,
             training=replace(asked, settings={}).usual(TrainConfig(), split),
             length=length,
             pretrained=asked.weights is not None,

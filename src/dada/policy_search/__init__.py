@@ -51,8 +51,8 @@ def find_policy(
 ) -> FoundPolicy:
     """A policy for `job.split`, in three phases.
 
-    `on_plan` is told how long each will take, `on_epoch` of epochs of the first, `on_lookahead` of
-    trainings of the second, `on_training` of trainings of the third.
+    `on_plan` is told how long each will still take, `on_epoch` of epochs of the first,
+    `on_lookahead` of trainings of the second, `on_training` of trainings of the third.
     """
     plan = plan_for(job) if job.lookahead.seconds > 0 else None
     if on_plan is not None:

@@ -1,4 +1,4 @@
-"""How long a search will take, counted before it begins.
+"""How long a search will take, or what is left of one, counted before it begins.
 
 Budgets are counted in seconds of a nominal machine (trials/cost.py), and so is this: by one core of
 a CPU, or one card, that has nothing else to do.
@@ -12,6 +12,7 @@ from dataclasses import replace
 from dada.policy_search.job import SearchJob
 from dada.policy_search.lookahead import LookaheadPlan
 from dada.policy_search.verify.plan import LEAST_TRAININGS
+from dada.policy_search.verify.trainings import trainings_on_disk
 from dada.training.epochs import Length
 from dada.training.loop import at_once_for
 from dada.trials.cost import SPEEDS, forward_work, training_seconds
@@ -30,9 +31,10 @@ SHARED = 0.6
 
 
 def expected_seconds(job: SearchJob, plan: LookaheadPlan | None) -> dict[str, float]:
+    """Of every phase, without what an earlier session of the same run has on disk."""
     seconds = {
         "measuring": _measuring(job),
-        "looking ahead": 0.0 if plan is None else plan.seconds * _share(job),
+        "looking ahead": 0.0 if plan is None else plan.seconds_left * _share(job),
         "verifying": _verifying(job) * _share(job),
     }
     return {phase: each for phase, each in seconds.items() if each > 0}
@@ -47,10 +49,13 @@ def _measuring(job: SearchJob) -> float:
         return 0.0
     split, config, speed = job.split, job.config, SPEEDS[job.device.type]
     length = Length.of(config, len(split.train), job.ranks)
+    epochs = length.epochs - (job.run.log_lines if job.run is not None else 0)
+    if epochs <= 0:
+        return 0.0
     work = forward_work(job.network, (split.channels, *split.image_size))
     forwards = FORWARDS[job.device.type][config.preset]
     step = speed.step + forwards * speed.forward(work, length.batch)
-    return speed.start + length.steps * step
+    return speed.start + epochs * length.steps_per_epoch * step
 
 
 def _verifying(job: SearchJob) -> float:
@@ -61,4 +66,7 @@ def _verifying(job: SearchJob) -> float:
     work = forward_work(job.network, (split.channels, *split.image_size))
     each = training_seconds(split, config, work, job.device.type)
     trainings = int(job.verify.seconds / each)
-    return trainings * each if trainings >= LEAST_TRAININGS else 0.0
+    if trainings < LEAST_TRAININGS:
+        return 0.0
+    ended = 0 if job.run is None else trainings_on_disk(job.run)
+    return max(0, trainings - ended) * each

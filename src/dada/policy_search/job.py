@@ -42,6 +42,8 @@ class SearchJob:
     undivided: Split | None  # the images before they were divided at random; None: a user did that
     network: nn.Module = field(repr=False)  # trained by the first phase
     build: Callable[[int], nn.Module]  # seed -> a new network, for the trainings of the others
+    # The same for images of another size; None: the network is a user's own.
+    build_for: Callable[[tuple[int, int]], Callable[[int], nn.Module]] | None = None
     model_name: str
     config: SearchConfig
     training: TrainConfig = FROM_SCRATCH  # of those trainings; a pretrained network's are gentler

@@ -108,7 +108,7 @@ class RunLog:
     def __init__(self, path: str | os.PathLike[str], *, resume: bool = False) -> None:
         check_run_path(path, resume=resume)
         self.path = Path(path)
-        self._log_lines = 0
+        self.log_lines = 0  # whole ones, of all sessions
         self._asked: str | None = None  # a digest of the settings, by which checkpoints are known
         self._next_checkpoint = -math.inf  # by time.perf_counter
         self._lock: DirectoryLock | None = None
@@ -162,7 +162,7 @@ class RunLog:
         file = self.path / _LOG
         with named_if_unwritable(file), open_to_append(file) as stream:
             stream.write(line.encode() + b"\n")
-        self._log_lines += 1
+        self.log_lines += 1
 
     def save_text(self, name: str, text: str) -> Path:
         """Write a text file of the run atomically: complete or not at all."""
@@ -190,7 +190,7 @@ class RunLog:
         """
         _check_loadable(state, "state")
         content = {"format": CHECKPOINT_FORMAT, "version": CHECKPOINT_VERSION}
-        content |= {"log_lines": self._log_lines, "state": dict(state), "asked": self._asked}
+        content |= {"log_lines": self.log_lines, "state": dict(state), "asked": self._asked}
         begun = time.perf_counter()
         # Between any two of these three lines a complete state is on disk under one of the names.
         write(self.path / _NEXT, lambda file: torch.save(content, file))
@@ -252,7 +252,7 @@ class RunLog:
         if lines and not lines[-1].endswith(b"\n"):
             lines.pop()
         kept = b"".join(lines[:count])
-        self._log_lines = len(lines[:count])
+        self.log_lines = len(lines[:count])
         if kept != raw:
             write(file, lambda beside: beside.write(kept))
 

@@ -183,7 +183,11 @@ def verify(
     options: OutputOptions,
     run: Annotated[Path, typer.Argument(metavar="RUN", help="The run of a finished search.")],
     budget: Annotated[
-        float | None, typer.Option(help="Seconds of short trainings to add, roughly; default 60.")
+        float | None,
+        typer.Option(
+            help="Seconds of short trainings to add, roughly; default 60. Where these are too few "
+            "to compare anything, it says how many are enough."
+        ),
     ] = None,
     device: Annotated[str | None, typer.Option(help="auto, cpu or cuda; default: as then.")] = None,
 ) -> Answer:

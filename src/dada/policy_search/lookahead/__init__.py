@@ -35,6 +35,8 @@ from dada.policy.baselines import AS_NO_SIGNAL
 from dada.policy_search.free_policies import usual_policy
 from dada.policy_search.job import SearchJob
 from dada.policy_search.lookahead.plan import (
+    OPERATIONS,
+    POLICIES,
     LookaheadPlan,
     plan_for,
     single_operations,
@@ -46,19 +48,17 @@ from dada.policy_search.lookahead.signal import Signal, signal_of
 from dada.policy_search.measuring import Measured
 
 __all__ = [
+    "OPERATIONS",
+    "POLICIES",
     "LookaheadPlan",
     "LookedAhead",
     "OnRun",
-    "Told",
     "first_round",
     "look_ahead",
     "plan_for",
     "single_operations",
     "with_fewer_steps",
 ]
-
-# In a run directory.
-OPERATIONS, POLICIES = "lookahead.json", "lookahead-policies.json"
 
 OnRun = Callable[[int, int], None]
 """(runs done, runs in all)"""
@@ -72,7 +72,7 @@ class LookedAhead:
 
 
 @dataclass
-class Told:
+class RunCount:
     """Counts the runs of all rounds together."""
 
     on_run: OnRun | None = None
@@ -105,32 +105,33 @@ def look_ahead(
         policy = _with_facts(replace(measured.policy, provenance=unknown), None)
         base = job.config.base
     else:
-        policy, base = _look_ahead(job, plan, measured, Told(on_run, plan.total))
+        policy, base = _look_ahead(job, plan, measured, RunCount(on_run, plan.total))
     return LookedAhead(policy=policy, base=base, seconds=time.perf_counter() - started)
 
 
-def first_round(plan: LookaheadPlan, told: Told) -> tuple[ArmLosses, Signal]:
+def first_round(plan: LookaheadPlan, ended: RunCount | None = None) -> tuple[ArmLosses, Signal]:
     """Every operation alone. Where chance explains what is seen, as many runs again."""
+    ended = ended or RunCount()
 
     def of_operations(count: int, first: int = 0) -> ArmLosses:
         return plan.runs.losses(
-            plan.operations, count, file=OPERATIONS, first=first, on_run=told.next(count)
+            plan.operations, count, file=OPERATIONS, first=first, on_run=ended.next(count)
         )
 
     losses, looks = of_operations(plan.first), 2 if plan.again else 1
     signal = signal_of(losses, plan.runs.judged_on, looks)
     if plan.again and signal.learned and signal.word == "none":
-        told.expect(plan.again)
+        ended.expect(plan.again)
         losses = losses.and_also(of_operations(plan.again, plan.first))
         signal = signal_of(losses, plan.runs.judged_on, looks)
     return losses, signal
 
 
 def _look_ahead(
-    job: SearchJob, plan: LookaheadPlan, measured: Measured, told: Told
+    job: SearchJob, plan: LookaheadPlan, measured: Measured, ended: RunCount
 ) -> tuple[Policy, Base]:
     # 1. Every operation alone.
-    losses, signal = first_round(plan, told)
+    losses, signal = first_round(plan, ended)
     score = score_operations(losses, measured)
     found = {s.name: policy for s, policy in policies_of(measured, score, plan.shapes).items()}
     moves = tasks.named(job.split.task).moves
@@ -141,7 +142,7 @@ def _look_ahead(
             usual,
             losses,
             first=2 * job.lookahead.most_runs,  # seeds that no round has
-            on_run=told.next(plan.base.count),
+            on_run=ended.next(plan.base.count),
         )
         base = chosen_base.base
     # 2. Whole policies, with seeds of their own: what chance did for an operation in training does
@@ -150,16 +151,17 @@ def _look_ahead(
     chosen: dict[str, Any] = {"shape": plan.usual.name}
     policy = found[plan.usual.name]
     if signal.word == "none":
-        told.expect(-plan.second)
+        ended.expect(-plan.second)
         policy, chosen = usual, {}
     elif plan.second:
         named = plan.free | found if plan.free_first else found | plan.free
-        ends = plan.whole.with_base(base).losses(
+        whole = plan.whole if chosen_base is None else plan.whole.with_base(base)
+        ends = whole.losses(
             named,
             plan.second,
             file=POLICIES,
             first=job.lookahead.most_runs,
-            on_run=told.next(plan.second),
+            on_run=ended.next(plan.second),
         )
         name, seen = choose_policy(named, ends)
         policy, chosen = named[name], {"shape": name, **seen}

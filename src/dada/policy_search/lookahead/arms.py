@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Self
 
@@ -57,6 +57,10 @@ class ArmRuns:
     def affordable(self, arms: int, seconds: float) -> int:
         """How many runs of so many arms."""
         return pairs_within(seconds, self.run_seconds(arms), self.settings.most_runs)
+
+    def left(self, arms: Collection[str], count: int, file: str) -> int:
+        """How many of so many runs an earlier session did not write."""
+        return max(0, count - len(self._on_disk(file, arms)))
 
     def with_base(self, base: Base) -> Self:
         """The same, where every image gets that besides a policy."""
@@ -112,7 +116,7 @@ class ArmRuns:
             balanced_accuracy=tuple(each for each in accuracies if each is not None),
         )
 
-    def _on_disk(self, file: str, arms: Mapping[str, Policy]) -> dict[int, dict[str, float]]:
+    def _on_disk(self, file: str, arms: Collection[str]) -> dict[int, dict[str, float]]:
         """What an earlier session of the same run wrote, of the same arms."""
         path = None if self.run is None else self.run.path / file
         if path is None or not path.exists():
@@ -122,7 +126,7 @@ class ArmRuns:
             return {
                 int(number): {n: float(loss[n]) for n in (*arms, ACCURACY) if n in loss}
                 for number, loss in held.items()
-                if arms.keys() <= loss.keys()
+                if loss.keys() >= set(arms)
             }
         except (ValueError, TypeError, AttributeError, RecursionError):
             problem = f"{path} is damaged; delete it"

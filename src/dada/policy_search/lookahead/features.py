@@ -11,6 +11,7 @@ Letters: N images, F features of an image, C classes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import NamedTuple
@@ -65,14 +66,14 @@ class FeatureRuns(ArmRuns):
         if split.task != "classification" or not job.pretrained or head_of(job.network) is None:
             return None
         swapped = replace(split, train=split.val, val=split.train)
-        size = _read_at(job)
+        size, build = _reader(job)
         here, there = (
             _smaller(half, job.lookahead, job.training, size, job.seed)
             for half in (split, swapped if job.undivided is not None else split)
         )
         return cls(
             halves=(here, there),
-            build=job.build,
+            build=build,
             base=job.config.base,
             settings=job.lookahead,
             seed=job.seed,
@@ -121,20 +122,35 @@ class FeatureRuns(ArmRuns):
             yield number, losses, max(accuracies)
 
 
-def _read_at(job: SearchJob) -> tuple[int, int]:
-    """No more than `features_side`, but for networks that are bound to the size they were built
-    for, as most transformers are: whether one is, is tried."""
+def _reader(job: SearchJob) -> tuple[tuple[int, int], Callable[[int], nn.Module]]:
+    """The size at which images are read, no more than `features_side`, and what builds the network.
+
+    Most transformers are bound to the size they were built for: whether one is, is tried. It is
+    built anew for the smaller one then, and the position embeddings of its weights are resized.
+    Where that cannot be, it reads images of its own size.
+    """
     side, size = job.lookahead.features_side, job.split.image_size
     if side is None or max(size) <= side:
-        return size
+        return size, job.build
     smaller = scaled_to(size, side)
-    where = next((weight.device for weight in job.network.parameters()), torch.device("cpu"))
+    if _reads(job.network, job.split.channels, smaller):
+        return smaller, job.build
+    if job.build_for is not None:
+        build = job.build_for(smaller)
+        with suppress(AssertionError, RuntimeError, ValueError):
+            if _reads(build(job.seed), job.split.channels, smaller):
+                return smaller, build
+    return size, job.build
+
+
+def _reads(network: nn.Module, channels: int, size: tuple[int, int]) -> bool:
+    where = next((weight.device for weight in network.parameters()), torch.device("cpu"))
     try:
-        with evaluating(job.network):
-            job.network(torch.zeros(1, job.split.channels, *smaller, device=where))
+        with evaluating(network):
+            network(torch.zeros(1, channels, *size, device=where))
     except (AssertionError, RuntimeError, ValueError):
-        return size
-    return smaller
+        return False
+    return True
 
 
 def _smaller(

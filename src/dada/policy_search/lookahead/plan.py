@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,7 +12,7 @@ from dada.policy.space import SearchSpace
 from dada.policy_search.free_policies import free_policies
 from dada.policy_search.job import SearchJob
 from dada.policy_search.lookahead.arms import ArmRuns
-from dada.policy_search.lookahead.base_choice import BASES, BASES_OF_PLACES, BaseQuestion
+from dada.policy_search.lookahead.base_choice import BASES, BASES_OF_PLACES, FILE, BaseQuestion
 from dada.policy_search.lookahead.features import FeatureRuns
 from dada.policy_search.lookahead.runs import BranchedRuns
 from dada.policy_search.lookahead.shapes import (
@@ -25,6 +26,7 @@ from dada.policy_search.lookahead.shapes import (
 )
 from dada.policy_search.lookahead.stand_in import StandIn
 
+OPERATIONS, POLICIES = "lookahead.json", "lookahead-policies.json"  # in a run directory
 FEWEST_IMAGES = 50  # of a half: with fewer the ends of trainings differ by chance alone
 # What short trainings chose was judged in trainings of up to so many images seen, and was better
 # than every free policy there (docs/search-study.md: CIFAR-10, 4,000 images, 80 epochs).
@@ -59,12 +61,16 @@ class LookaheadPlan:
         return self.first + self.base.count + self.second
 
     @property
-    def seconds(self) -> float:
-        """Of a nominal machine."""
-        rounds: list[tuple[ArmRuns, int, int]] = [(self.runs, self.first, len(self.operations))]
-        rounds.append((self.base.runs, self.base.count, len(self.base.bases)))
-        rounds.append((self.whole, self.second, len(self.shapes) + len(self.free)))
-        return sum(count * runs.run_seconds(arms) for runs, count, arms in rounds if count)
+    def seconds_left(self) -> float:
+        """Of a nominal machine, for the runs that are not on disk."""
+        whole = (*self.free, *(shape.name for shape in self.shapes))
+        rounds: list[tuple[ArmRuns, Collection[str], int, str]] = [
+            (self.runs, self.operations, self.first, OPERATIONS),
+            (self.base.runs, self.base.bases, self.base.count, FILE),
+            (self.whole, whole, self.second, POLICIES),
+        ]
+        left = ((runs, len(arms), runs.left(arms, count, f)) for runs, arms, count, f in rounds)
+        return sum(count * runs.run_seconds(arms) for runs, arms, count in left if count)
 
 
 def plan_for(job: SearchJob) -> LookaheadPlan | None:
@@ -80,14 +86,19 @@ def plan_for(job: SearchJob) -> LookaheadPlan | None:
         own, runs, facts = BranchedRuns.of(job), features, {"features": True}
         first = features.affordable(len(operations), first_seconds)
     left = (1 - settings.first_round) * settings.seconds
+    moves = tasks.named(job.split.task).moves
+    whole: Runs = features or own
     if not first:
         # A stand-in knows which operations help. How much of them is enough is another matter for
-        # larger images and networks (docs/search-study.md), so there is no second round.
+        # larger images and networks (docs/search-study.md), so there is no second round; but for
+        # masks and boxes, where the question is whether to use any (docs/detection.md).
+        if not moves:
+            first_seconds, left = settings.seconds, 0.0
         small = StandIn.of(job.split, job.config.base, settings, job.device, seed=job.seed)
-        runs, first = _affordable_runs(job, len(operations), settings.seconds, small)
-        facts, left = {"stand_in": small.facts}, 0.0
+        whole, first = _affordable_runs(job, len(operations), first_seconds, small)
+        runs, facts = whole, {"stand_in": small.facts}
     if not first:
-        if tasks.named(job.split.task).moves:
+        if moves:
             raise ValueError(
                 f"{job.split.task} is searched by looking ahead alone, and {settings.seconds:g} "
                 "seconds are too few for that; raise `lookahead`"
@@ -96,12 +107,11 @@ def plan_for(job: SearchJob) -> LookaheadPlan | None:
     base = BaseQuestion(runs=runs)
     if job.choose_base:
         share = settings.base_share * first * runs.run_seconds(len(operations))
-        bases = BASES_OF_PLACES if tasks.named(job.split.task).moves else BASES
+        bases = BASES_OF_PLACES if moves else BASES
         base = BaseQuestion.of(runs, share, small="stand_in" in facts, all_bases=bases)
     shapes, usual, free = _candidates(job)
     arms = len(shapes) + len(free)
-    whole: Runs = features or own
-    times = 1 if features else _times_as_long(job, own, arms, LONGER_ROUND * left)
+    times = _times_as_long(job, own, arms, LONGER_ROUND * left) if whole is own else 1
     if times > 1:
         whole, left = own.lengthened(times), LONGER_ROUND * left
     second = min(whole.affordable(arms, left), settings.most_policy_runs)
@@ -118,7 +128,7 @@ def plan_for(job: SearchJob) -> LookaheadPlan | None:
         shapes=shapes,
         usual=usual,
         free=free,
-        free_first=tasks.named(job.split.task).moves,
+        free_first=moves,
         whole=whole,
         second=second,
         facts=facts,

@@ -216,7 +216,8 @@ class BranchedRuns(ArmRuns):
         )
         return replace(self, halves=(here, there))
 
-    def _run(self, arms: Mapping[str, Policy], number: int) -> BranchedRun:
+    def numbered(self, arms: Mapping[str, Policy], number: int) -> BranchedRun:
+        """The run of that number, for `run_branches`."""
         split, config = self.halves[number % 2]
         seed = seed_of(self.seed, "looking ahead", number)
         job = Job(
@@ -235,14 +236,14 @@ class BranchedRuns(ArmRuns):
         return replace(self, halves=(here, there))
 
     def run_seconds(self, arms: int) -> float:
-        run = self._run({str(i): self.start for i in range(arms)}, 0)
+        run = self.numbered({str(i): self.start for i in range(arms)}, 0)
         job = run.job
         work = forward_work(job.model, (job.split.channels, *job.split.image_size))
         whole = training_seconds(job.split, job.config, work, job.device.type)
         return whole * run.steps / job.length.steps
 
     def _ends(self, arms: Mapping[str, Policy], numbers: Sequence[int]) -> Iterator[NumberedEnds]:
-        runs = {number: self._run(arms, number) for number in numbers}
+        runs = {number: self.numbered(arms, number) for number in numbers}
         number_of = {run.job.seed: number for number, run in runs.items()}
         for run, scores in run_branches(list(runs.values()), self.at_once):
             losses = {name: getattr(each, self.reading) for name, each in scores.items()}

@@ -17,6 +17,7 @@ from dada.engine import ALONE, Ranks
 from dada.policy import Policy
 from dada.runlog import RunLog
 from dada.training.loop import at_once_for
+from dada.trials.records import FOLDER as TRAININGS
 from dada.trials.records import Records
 from dada.trials.runners import Setting, Trial, TrialScores, run_trials
 
@@ -26,6 +27,10 @@ BYTES_OF_HALVES = 2**30  # that are divided anew may be in memory at a time, and
 
 OnTraining = Callable[[str, float, int, int], None]
 """(name of the candidate, score in percent, trainings done, trainings in all)"""
+
+
+def trainings_on_disk(run: RunLog) -> int:
+    return len([*(run.path / FOLDER / TRAININGS).glob("*.json")])
 
 
 @dataclass(frozen=True, kw_only=True)
