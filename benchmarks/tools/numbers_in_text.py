@@ -16,7 +16,13 @@ import torch
 from found_policies import found_policies
 from measure import result_of, welch
 from paper_tables import errors_of, found
-from photo_tables import interval_over, least_gain_over, seconds_of_searches
+from photo_tables import (
+    interval_over,
+    layer_decay_gain,
+    least_gain_over,
+    seconds_of_searches,
+    settings_gain,
+)
 from study_tables import gain_on_a_cpu
 
 from dada import models
@@ -163,6 +169,8 @@ NUMBERS: dict[str, Callable[..., str]] = {
     "no signal": _no_signal,
     "planted": _planted,
     "words": _words,
+    "layer decay": layer_decay_gain,
+    "settings": settings_gain,
     "searches agree": _searches_agree,
     "fine-tuning seconds": seconds_of_searches,
     "fine-tuning least gain": least_gain_over,

@@ -143,7 +143,7 @@ class TrainState(RunState):
             self.average: nn.Module | None = copy.deepcopy(self.model) if config.ema else None
             self.space = SPACES[policy.space]
             self.tables = PolicyTables.of(policy, self.space, device)
-            self.optimizer = _optimizer(self.model, config)
+            self.optimizer = optimizer_for(self.model, config)
         self.called: Callable[[Tensor], Tensor] = self.model.__call__
         if config.compile:
             self.called = torch.compile(self.model.forward)
@@ -231,7 +231,7 @@ class TrainState(RunState):
         return [self.model] if self.average is None else [self.model, self.average]
 
 
-def _optimizer(model: nn.Module, config: TrainConfig) -> SGD | AdamW:
+def optimizer_for(model: nn.Module, config: TrainConfig) -> SGD | AdamW:
     if config.optimizer == "adamw":
         return AdamW(model.parameters(), weight_decay=config.weight_decay)
     return SGD(model.parameters(), momentum=config.momentum, weight_decay=config.weight_decay)
