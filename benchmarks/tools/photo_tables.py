@@ -71,8 +71,8 @@ def layer_decay_gain(optimizer: str, decay: str) -> str:
 def gain_of_settings(sets: Sequence[str], arm: str, usual: str) -> str:
     strata: list[tuple[list[float], list[float]]] = []
     for data in sets:
-        found = result_of(f"fine-tuning-settings-{data}")["accuracy"]
-        both = found[arm].keys() & found[usual].keys()
+        found = result_of(f"settings-of-fine-tuning-{data}")["accuracy"]
+        both = sorted(found[arm].keys() & found[usual].keys())
         strata.append(([found[arm][seed] - found[usual][seed] for seed in both], []))
     gain, low, high = stratified_welch(strata)
     return f"{gain:+.2f} ({low:+.2f} to {high:+.2f})"
@@ -80,18 +80,20 @@ def gain_of_settings(sets: Sequence[str], arm: str, usual: str) -> str:
 
 def settings_table() -> str:
     """Each arm without a layer decay: accuracy, and how far it is ahead of the default."""
-    sets = [data for data in TUNED if (RESULTS / f"fine-tuning-settings-{data}.json").exists()]
-    found = [result_of(f"fine-tuning-settings-{data}")["accuracy"] for data in sets]
+    sets = [data for data in TUNED if (RESULTS / f"settings-of-fine-tuning-{data}.json").exists()]
+    found = [result_of(f"settings-of-fine-tuning-{data}")["accuracy"] for data in sets]
     rows = []
     for arm, words in SETTINGS.items():
         cells: list[str] = []
         for data, accuracy in zip(sets, found, strict=True):
             of_seeds = accuracy.get(arm, {})
             cell = f"{statistics.mean(of_seeds.values()):.1f}" if of_seeds else "not run"
-            if of_seeds and arm != "sgd":
+            if len(of_seeds) == 1:
+                cell += " (one seed)"
+            elif of_seeds and arm != "sgd":
                 cell += f": {settings_gain(data, arm)}"
             cells.append(cell)
-        everywhere = arm != "sgd" and all(accuracy.get(arm) for accuracy in found)
+        everywhere = arm != "sgd" and all(len(accuracy.get(arm, {})) > 1 for accuracy in found)
         mean = settings_gain(",".join(sets), arm) if everywhere else ""
         rows.append((words, *cells, mean))
     return markdown(("", *(TUNED[data] for data in sets), "mean gain"), rows)
