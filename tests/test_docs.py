@@ -38,6 +38,7 @@ from PIL import Image
 
 from dada import api, data, safe_json, safe_text
 from dada.api import verifying
+from dada.api.preparation import PRETRAINED
 from dada.config import (
     FINE_TUNING,
     FINE_TUNING_ADAMW,
@@ -488,6 +489,7 @@ def sentences_about_settings() -> dict[str, list[str]]:
         ],
         "docs/deviations.md": [f"on a GPU it has {verified.seconds:g} nominal seconds"],
         "docs/photographs.md": [
+            f"without `--model` it is `{PRETRAINED}`",
             f"a rate of {SEARCH_FINE_TUNING['lr']:g}, {first_phase} steps and "
             f"{SEARCH_FINE_TUNING['least_epochs']} epochs at least;",
             f"| {scratch.lr:g} | {tuned.lr:g} | {FINE_TUNING_ADAMW['lr']} |",
