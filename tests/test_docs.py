@@ -38,6 +38,7 @@ from PIL import Image
 
 from dada import api, data, safe_json, safe_text
 from dada.api import verifying
+from dada.api.preparation import PRETRAINED
 from dada.config import (
     FINE_TUNING,
     FINE_TUNING_ADAMW,
@@ -57,6 +58,7 @@ from dada.explorer import server, session
 from dada.ops import batch
 from dada.policy import space
 from dada.policy_search.lookahead.signal import WEAK_CHANCE_OF_TWO
+from dada.policy_search.lookahead.stand_in import LARGER_FOR_PLACES
 from dada.report import gallery, samples
 from dada.report.verdict import OFTEN
 from dada.terminal.commands import app, main
@@ -468,6 +470,9 @@ def sentences_about_settings() -> dict[str, list[str]]:
             f"{cpu.stand_in_images:,} images of each half with as many pixels as "
             f"{cpu.stand_in_side}x{cpu.stand_in_side}",
             f"on a card {cuda.stand_in_images:,}, {cuda.stand_in_side}x{cuda.stand_in_side}",
+            f"or {cuda.training.most_images_of_a_class} of a class where",
+            f"With a budget of yours there are {steps} steps",
+            f"the sides are {TIMES[LARGER_FOR_PLACES]} as long",
             f"as above, {search.batch_size}, {search.lr:g}",
             f"may look twice, less than {WEAK_CHANCE_OF_TWO} at either look",
         ],
@@ -484,6 +489,7 @@ def sentences_about_settings() -> dict[str, list[str]]:
         ],
         "docs/deviations.md": [f"on a GPU it has {verified.seconds:g} nominal seconds"],
         "docs/photographs.md": [
+            f"without `--model` it is `{PRETRAINED}`",
             f"a rate of {SEARCH_FINE_TUNING['lr']:g}, {first_phase} steps and "
             f"{SEARCH_FINE_TUNING['least_epochs']} epochs at least;",
             f"| {scratch.lr:g} | {tuned.lr:g} | {FINE_TUNING_ADAMW['lr']} |",
