@@ -92,9 +92,12 @@ def apply_to_folder(
                 result.skipped.append(f"{relative}: {error.strerror}")
                 break
             result.written += 1
+    reasons = "; ".join(printable(line) for line in result.skipped[:3])
     if not result.images:
-        reasons = "; ".join(printable(line) for line in result.skipped[:3])
         raise ValueError(f"{source}: no image could be read ({reasons or 'the folder is empty'})")
+    if not result.written:
+        where = printable(target)
+        raise ValueError(f"{where}: nothing could be written ({reasons}); choose another place")
     return result
 
 
