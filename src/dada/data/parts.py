@@ -26,8 +26,7 @@ from dada.safe_text import printable
 
 BATCHES_AHEAD = 2  # that are decoded before their turn
 THREADS = min(16, (os.cpu_count() or 1) + 1)
-# At a time, where there are enough for all threads: the more, the less threads wait for each other,
-# and the longer for Ctrl-C.
+# At a time, of many: the more, the less threads wait for each other, and the longer for Ctrl-C.
 IMAGES_OF_A_THREAD = 4
 _CPU = torch.device("cpu")
 
@@ -279,8 +278,7 @@ class FilePart(_LazyPart):
             for row in range(first, min(first + at_once, len(keys))):
                 out[row] = decode(keys[row])
 
-        for _ in pool().map(some, range(0, len(keys), at_once)):
-            pass
+        list(pool().map(some, range(0, len(keys), at_once)))
         return out
 
     def resized_crops(

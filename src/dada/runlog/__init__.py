@@ -285,24 +285,18 @@ def check_run_path(path: str | os.PathLike[str], *, resume: bool = False) -> Non
         raise ValueError(
             f"{path} exists; pass `resume=True` to continue it or choose another `out`"
         )
-    about = _about(path)
-    if about.get("format") != RUN_FORMAT:
+    if not holds_run(path):
         problem = f"{path} is not empty and holds no run (no readable {RUN})"
         raise ValueError(f"{problem}; choose another `out`")
-    _check_version(path / RUN, about, RUN_VERSION)
+    _check_version(path / RUN, safe_json.read_object(path / RUN), RUN_VERSION)
 
 
 def holds_run(path: str | os.PathLike[str]) -> bool:
     """Whether a directory is that of a run, by what is in its run.json and not by the name."""
-    return _about(Path(path)).get("format") == RUN_FORMAT
-
-
-def _about(path: Path) -> dict[str, Any]:
-    """What a directory says of itself; nothing where it holds no readable run.json."""
     try:
-        return safe_json.read_object(path / RUN)
+        return safe_json.read_object(Path(path) / RUN).get("format") == RUN_FORMAT
     except (OSError, ValueError):
-        return {}
+        return False
 
 
 @contextmanager
