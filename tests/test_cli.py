@@ -70,11 +70,24 @@ def test_who_works_among_the_images_can_search_twice(tmp_path, monkeypatch):
         (tmp_path / "photos" / name).mkdir(parents=True)
         for k in range(4):
             Image.new("RGB", (8, 8), (k, 0, 0)).save(tmp_path / "photos" / name / f"{k}.png")
+    (tmp_path / "link").symlink_to("photos")
     monkeypatch.chdir(tmp_path / "photos")
-    for more in ([], ["--out", "runs/again"]):
+    for place, more in ((".", []), (".", ["--out", "runs/again"]), ("../link", [])):
         quick = ["--epochs", "1", "--lookahead", "0", "--device", "cpu", "--quiet"]
-        app(["search", ".", *quick, *more], standalone_mode=False)
-    assert sorted(path.name for path in Path("runs").iterdir()) == ["again", "search-photos"]
+        app(["search", place, *quick, *more], standalone_mode=False)
+    made = sorted(path.name for path in Path("runs").iterdir())
+    assert made == ["again", "search-link", "search-photos"]
+
+
+def test_a_link_that_leads_to_itself_is_no_data_and_no_place_to_write(tmp_path):
+    (tmp_path / "loop").symlink_to("loop")
+    Image.new("RGB", (4, 4)).save(tmp_path / "a.png")
+    for arguments, says in (
+        (("search", "loop"), "data 'loop': no such file or folder"),
+        (("apply", "none", "a.png", "loop"), "loop: exists and is not an empty folder"),
+    ):
+        done = as_a_process(*arguments, cwd=tmp_path)
+        assert done.returncode == 2 and done.stderr.startswith(f"dada: {says}"), done.stderr
 
 
 def test_a_mistake_is_one_line_and_exit_code_2(tmp_path):

@@ -5,6 +5,7 @@ Shapes: N images, B of a batch, C channels, H height, W width.
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ import torch
 from PIL import Image
 
 from dada import data
-from dada.data.images import Preprocessing, open_file, to_eight_bits, white_level
+from dada.data.images import Preprocessing, file_info, open_file, to_eight_bits, white_level
+from dada.data.parts import THREADS
 from dada.data.raw import RawArrays, RawSplit
 
 
@@ -131,6 +133,19 @@ def test_deep_images_out_of_range_are_refused(tmp_path: Path) -> None:
         to_eight_bits(Image.fromarray(np.full((2, 2), -4, np.int32)))
 
 
+@pytest.mark.parametrize("mode", ["L", "RGB", "I;16"])
+def test_a_tiff_on_its_side_is_turned_upright(mode: str, tmp_path: Path) -> None:
+    # Pillow scrambles grey ones where it opens the file itself and maps it into memory.
+    stored = Image.fromarray(noise(8, 12, 1)).convert(mode)
+    exif = Image.Exif()
+    for orientation, turn in ((6, Image.Transpose.ROTATE_270), (8, Image.Transpose.ROTATE_90)):
+        exif[0x0112] = orientation
+        stored.save(tmp_path / "x.tif", exif=exif)
+        upright = open_file(str(tmp_path / "x.tif"))
+        assert file_info(str(tmp_path / "x.tif")).size == (upright.height, upright.width)
+        assert np.array_equal(np.asarray(upright), np.asarray(stored.transpose(turn)))
+
+
 @pytest.mark.parametrize("ending", ["jpg", "png", "tif", "webp"])
 def test_exif_orientation_is_honoured(ending: str, tmp_path: Path) -> None:
     array = np.zeros((8, 16, 3), np.uint8)
@@ -222,6 +237,18 @@ def test_lazy_and_loaded_files_are_the_same(files: Path) -> None:
     assert [len(labels) for _, labels in ahead] == [5, 5, 2]
     assert torch.equal(torch.cat([images for images, _ in ahead]), held.train.images_NCHW)
     np.testing.assert_allclose(lazy.mean_std(), held.mean_std(), atol=1e-6)
+
+
+def test_a_small_batch_is_decoded_by_all_threads(files: Path, monkeypatch: Any) -> None:
+    part = data.load(files, in_memory=False).train
+    together = threading.Barrier(THREADS, timeout=20)
+
+    def waiting(path: str, **options: Any) -> Image.Image:
+        together.wait()  # for as many images as there are threads
+        return open_file(path, **options)
+
+    monkeypatch.setattr("dada.data.parts.open_file", waiting)
+    assert len(part.batch(torch.arange(THREADS) % 12)[0]) == THREADS
 
 
 def test_resized_crops_come_from_the_original(files: Path) -> None:

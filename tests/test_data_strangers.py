@@ -132,11 +132,19 @@ def test_run_directories_among_the_classes_are_passed_over(tmp_path: Path) -> No
     for run in (root / "runs" / "search-photos", root / "cat" / "run"):
         RunLog(run).config({})
         write(run / "policy.png", 3)
+    for name in ("run.json", "config.toml"):
+        (root / "dog" / name).write_text("{}")  # of another program: the class stays
     split = data.load(root)
     assert split.classes == ("cat", "dog") and split.fingerprint == before
-    assert split.notes == ("2 run directories were passed over: cat/run, ...",)
+    assert split.notes[1:] == ("2 run directories were passed over: cat/run, ...",)
     write(root / "runs" / "x.png", 4)
     assert "runs" in data.load(root).classes
+    RunLog(tmp_path / "flat" / "runs" / "search-flat").config({})
+    with pytest.raises(ValueError, match="no class folders here"):
+        data.load(tmp_path / "flat")
+    write(tmp_path / "flat" / "x.png", 5)
+    with pytest.raises(ValueError, match="images lie directly in this folder"):
+        data.load(tmp_path / "flat")
 
 
 def test_files_that_are_passed_over_are_counted_and_named_once(tmp_path: Path) -> None:

@@ -267,6 +267,10 @@ def test_what_cannot_be_written_is_skipped_and_a_full_disk_is_named(photos, tmp_
     monkeypatch.setattr(Image.Image, "save", failing(errno.EACCES, "Permission denied"))
     with pytest.raises(OSError, match=r"\(Permission denied\); choose another place"):
         apply_to_folder(INVERT, photos, tmp_path / "three")
+    monkeypatch.undo()
+    (tmp_path / "file").touch()
+    with pytest.raises(ValueError, match=r"out: nothing could be written \(.*; choose another pl"):
+        apply_to_folder(INVERT, photos, tmp_path / "file" / "out")
 
 
 def test_pipes_and_loops_are_skipped(photos, tmp_path):

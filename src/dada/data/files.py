@@ -229,19 +229,19 @@ def _part_folders(root: str) -> dict[str, str]:
 def _class_folder(root: str, walk: Walk) -> dict[str, list[str]]:
     """Class name -> sorted image files, searched for at any depth under the class folder."""
     folders = [folder for folder in subfolders(root) if not walk.leads_back(folder)]
-    if not folders:
-        if _has_images(root):
-            raise ValueError(
-                f"{root}: images lie directly in this folder; put each class into a subfolder of "
-                "its own, or describe them by a .csv of path,label"
-            )
-        raise ValueError(f"{root}: no class folders here; expected {root}/<class>/<image>")
     searched = {folder: walk.files(folder) for folder in folders}
     found = {  # a folder with nothing but run directories is no class
         os.path.basename(folder): files
         for folder, files in searched.items()
         if files or not walk.has_runs(folder)
     }
+    if not found:
+        if _has_images(root):
+            raise ValueError(
+                f"{root}: images lie directly in this folder; put each class into a subfolder of "
+                "its own, or describe them by a .csv of path,label"
+            )
+        raise ValueError(f"{root}: no class folders here; expected {root}/<class>/<image>")
     left_out = "".join(f" ({note})" for note in walk.notes()[:1])
     if not any(found.values()):
         raise ValueError(f"{root}: no image files in its {len(found)} folders{left_out}")

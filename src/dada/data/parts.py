@@ -25,7 +25,8 @@ from dada.engine import ALONE, Ranks, record_use, to_device
 from dada.safe_text import printable
 
 BATCHES_AHEAD = 2  # that are decoded before their turn
-# At a time: the more, the less threads wait for each other, and the longer for Ctrl-C.
+THREADS = min(16, (os.cpu_count() or 1) + 1)
+# At a time, of many: the more, the less threads wait for each other, and the longer for Ctrl-C.
 IMAGES_OF_A_THREAD = 4
 _CPU = torch.device("cpu")
 
@@ -271,13 +272,13 @@ class FilePart(_LazyPart):
         self, decode: Callable[[int], NDArray[np.uint8]], keys: list[int]
     ) -> NDArray[np.uint8]:
         out = np.empty((len(keys), self.channels, *self.image_size), np.uint8)
+        at_once = max(1, min(IMAGES_OF_A_THREAD, len(keys) // THREADS))
 
         def some(first: int) -> None:
-            for row in range(first, min(first + IMAGES_OF_A_THREAD, len(keys))):
+            for row in range(first, min(first + at_once, len(keys))):
                 out[row] = decode(keys[row])
 
-        for _ in pool().map(some, range(0, len(keys), IMAGES_OF_A_THREAD)):
-            pass
+        list(pool().map(some, range(0, len(keys), at_once)))
         return out
 
     def resized_crops(
@@ -396,4 +397,4 @@ def pool() -> ThreadPoolExecutor:
 
 @cache
 def _pool(process: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(min(16, (os.cpu_count() or 1) + 1), thread_name_prefix="dada-decode")
+    return ThreadPoolExecutor(THREADS, thread_name_prefix="dada-decode")

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from dada.runlog.files import CONFIG, RUN
+from dada.runlog import holds_run
 from dada.safe_text import LONGEST_NAME, printable
 
 Identity = tuple[int, int]
@@ -56,11 +56,10 @@ class Walk:
                 self.not_followed.append(place)
                 continue
             self.seen[who] = place
-            entries = _entries(place)
-            if {RUN, CONFIG} <= {entry.name for entry in entries}:
+            if holds_run(place):
                 self.runs.append(place)
                 continue
-            for entry in entries:
+            for entry in _entries(place):
                 if self.skips_hidden and hidden(entry.name):
                     continue
                 if _is(entry.is_dir):

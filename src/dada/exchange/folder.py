@@ -92,9 +92,12 @@ def apply_to_folder(
                 result.skipped.append(f"{relative}: {error.strerror}")
                 break
             result.written += 1
+    reasons = "; ".join(printable(line) for line in result.skipped[:3])
     if not result.images:
-        reasons = "; ".join(printable(line) for line in result.skipped[:3])
         raise ValueError(f"{source}: no image could be read ({reasons or 'the folder is empty'})")
+    if not result.written:
+        where = printable(target)
+        raise ValueError(f"{where}: nothing could be written ({reasons}); choose another place")
     return result
 
 
@@ -137,9 +140,10 @@ def _peak(files: list[Path]) -> int:
 
 def _check_target(source: Path, target: Path) -> None:
     folder = source.resolve() if source.is_dir() else source.resolve().parent
-    if target.resolve() == folder or (source.is_dir() and folder in target.resolve().parents):
+    place = Path(os.path.realpath(target))  # `resolve` raises of a link that leads to itself
+    if place == folder or (source.is_dir() and folder in place.parents):
         raise ValueError(f"{target}: lies in the input; choose another output folder")
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+    if os.path.lexists(target) and (not target.is_dir() or any(target.iterdir())):
         raise ValueError(f"{target}: exists and is not an empty folder; choose another")
 
 

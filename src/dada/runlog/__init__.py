@@ -35,7 +35,6 @@ from torch import Tensor
 from dada import safe_json
 from dada.runlog.environment import versions
 from dada.runlog.files import (
-    CONFIG,
     RUN,
     named_if_unwritable,
     read_stored,
@@ -55,6 +54,7 @@ __all__ = [
     "RunLog",
     "check_run_path",
     "flat",
+    "holds_run",
     "opened_run",
     "read_log",
     "read_summary",
@@ -86,7 +86,7 @@ MOST_LOG_BYTES = 2**30
 CHEAP_SECONDS = 0.03  # a checkpoint that takes no longer to write is always written
 CHECKPOINTS_SHARE = 0.02  # others take no more than this of a run's time
 
-_LOG, _FINISHED = "log.jsonl", "finished.json"
+_CONFIG, _LOG, _FINISHED = "config.toml", "log.jsonl", "finished.json"
 _NEXT, _NEWEST, _PREVIOUS = "checkpoint.next.pt", "checkpoint.pt", "checkpoint.previous.pt"
 
 
@@ -137,7 +137,7 @@ class RunLog:
         """Write config.toml, or, where there is one already, insist that it says the same."""
         text = to_toml(settings)
         self._asked = _digest(tomllib.loads(text))
-        file = self.path / CONFIG
+        file = self.path / _CONFIG
         if file.exists():
             old, new = flat(read_toml(file)), flat(tomllib.loads(text))
             before = BEFORE | (BEFORE_ON_CPU if new.get("device") == "cpu" else {})
@@ -150,7 +150,7 @@ class RunLog:
                         "resume with the same settings or choose another `out`"
                     )
         if not self.finished:
-            self.save_text(CONFIG, text)
+            self.save_text(_CONFIG, text)
 
     def log(self, **metrics: Any) -> None:
         """Append one line to log.jsonl, and flush it.
@@ -285,14 +285,18 @@ def check_run_path(path: str | os.PathLike[str], *, resume: bool = False) -> Non
         raise ValueError(
             f"{path} exists; pass `resume=True` to continue it or choose another `out`"
         )
-    try:
-        about = safe_json.read_object(path / RUN)
-    except (OSError, ValueError):
-        about = {}
-    if about.get("format") != RUN_FORMAT:
+    if not holds_run(path):
         problem = f"{path} is not empty and holds no run (no readable {RUN})"
         raise ValueError(f"{problem}; choose another `out`")
-    _check_version(path / RUN, about, RUN_VERSION)
+    _check_version(path / RUN, safe_json.read_object(path / RUN), RUN_VERSION)
+
+
+def holds_run(path: str | os.PathLike[str]) -> bool:
+    """Whether a directory is that of a run, by what is in its run.json and not by the name."""
+    try:
+        return safe_json.read_object(Path(path) / RUN).get("format") == RUN_FORMAT
+    except (OSError, ValueError):
+        return False
 
 
 @contextmanager

@@ -25,7 +25,7 @@ MOST_LOOKED_AT = 256  # bytes, to see what a file is
 PICKLE = re.compile(rb"\x80|\(?c[\w.]+\n[\w.]+\n|\([dl]p\d+\n|[]}]q\x00")
 AGAIN = "copy or download it again"
 AS_SAFETENSORS = "save the network's state_dict() as safetensors"
-RUN, CONFIG = "run.json", "config.toml"  # what a run directory is known by
+RUN = "run.json"  # what a run directory is known by
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:

@@ -21,7 +21,8 @@ class Run:
     def __init__(self, command: str, data: str | None, options: RunOptions) -> None:
         self.options = options
         self.data = data or "digits"
-        name = Path(self.data).resolve().name.replace(":", "-")  # of ".", too
+        # Of ".", too; a link keeps its own name, under which the run is resumed.
+        name = os.path.basename(os.path.abspath(self.data)).replace(":", "-")
         self.out = options.out or Path("runs") / f"{command}-{name}"
         self.bars = Bars(console())
         self.progress = PROGRESS[command](self.bars)
