@@ -82,13 +82,35 @@ def test_the_judge_joins_what_several_processes_did(
         file.write_text(json.dumps(part | {"settings": {"epochs": 80, "first": first}}))
     settings = {"epochs": 80, "first": 0, "sides": (32, 32)}  # an option that is new
     found = {"settings": settings, "searches": {}, "accuracy": {"uniform": {"0": 72.0}}}
-    joined = judge.joined(found, files, apart=judge.APART)
+    one_sample = SimpleNamespace(sample_seed=0, samples=False)
+    joined = judge.joined(found, files, apart=judge.apart(one_sample))
     assert joined["settings"] == settings
     assert list(joined["searches"]) == ["dada 0"]
     assert load("tools/measure.py").units_of(joined["accuracy"], " search ") == {
         "dada": [81.0],
         "uniform": [72.0, 70.0],
     }
+    # Here the first search says which images are drawn, and the second file is about others.
+    one_sample.sample_seed = None
+    with pytest.raises(SystemExit, match=r"b\.json: first was 1, and is 0 here"):
+        judge.joined(found, files, apart=judge.apart(one_sample))
+
+
+def test_a_study_of_settings_that_has_all_trainings_concludes(
+    load: Callable[[str], ModuleType], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From a file without a table, as one that was stopped."""
+    study, out = load("studies/fine_tuning_settings.py"), tmp_path / "all.json"
+    accuracy = {"sgd": {"0": 80.0, "1": 82.0}, "adamw": {"0": 81.0, "1": 84.0}}
+    settings = {"image_size": 96, "train": None}
+    out.write_text(json.dumps({"settings": settings, "accuracy": accuracy}))
+    words = f"x.py digits --weights w --seeds 2 --arms sgd;adamw --out {out}"
+    whole = data.load("digits")
+    monkeypatch.setattr(study, "load", lambda *_, **how: whole)
+    monkeypatch.setattr(sys, "argv", words.split())
+    study.main()
+    usual, other = json.loads(out.read_text())["table"]
+    assert usual["accuracy"] == 81.0 and other["gain"] == 1.5
 
 
 @pytest.mark.parametrize(

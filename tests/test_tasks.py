@@ -19,12 +19,20 @@ import torch
 from torch import Tensor, nn
 
 import dada
-from dada import tasks
-from dada.config import LOOKAHEAD, LOOKAHEAD_OF_PLACES, NAMED_BASES, ShortTraining, TrainConfig
+from dada import models, tasks
+from dada.config import (
+    LOOKAHEAD,
+    LOOKAHEAD_OF_PLACES,
+    NAMED_BASES,
+    SearchConfig,
+    ShortTraining,
+    TrainConfig,
+)
 from dada.data import load, split_off_validation
 from dada.engine import ALONE, Precision
 from dada.models.pyramid import Features
 from dada.ops import PAPER
+from dada.policy_search.lookahead import plan_for
 from dada.policy_search.lookahead.runs import BranchedRuns
 from dada.policy_search.lookahead.stand_in import StandIn
 from dada.tasks import DetectionScores, MultilabelScores, SegmentationScores
@@ -34,6 +42,7 @@ from dada.tasks.segmentation import IGNORED
 from dada.training.loop import Job
 from dada.training.many import run_job
 from dada.training.scores import check_network, evaluate
+from quick import search_job
 from scenes import Boxes, Masks, Scenes, write_coco, write_masks, write_objects
 
 CPU = torch.device("cpu")
@@ -289,6 +298,23 @@ def test_many_images_are_searched_with_as_many_as_there_is_time_for() -> None:
     base = dada.config.Base()
     stand_in = StandIn.of(split, base, LOOKAHEAD["cpu"], CPU, seed=0)
     assert stand_in.training.optimizer == "adamw" and stand_in.training.batch_size == 16
+
+
+def test_a_stand_in_for_scenes_has_one_round_where_there_is_no_time_for_two() -> None:
+    split = split_off_validation(load(Boxes(40, 0, side=64)), 0.5, 0)
+    network = models.build("detector", split.num_classes, 3, split.image_size, seed=0)
+    rounds = []
+    for seconds in (15.0, 20.0, 28.0):
+        job = search_job(split, network, SearchConfig(), device=CPU)
+        job = replace(job, lookahead=replace(LOOKAHEAD_OF_PLACES["cpu"], seconds=seconds))
+        try:
+            plan = plan_for(job)
+        except ValueError as error:
+            rounds.append(str(error).partition(" seconds ")[2])
+        else:
+            assert plan is not None and "stand_in" in plan.facts
+            rounds.append((plan.first, plan.second))
+    assert rounds == ["are too few for that; raise `lookahead`", (2, 0), (2, 2)]
 
 
 def test_a_stand_in_for_scenes_asks_how_much_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,7 +28,7 @@ from torch import Tensor, nn
 
 import dada
 from dada.config import TrainConfig
-from dada.data import load, reduce
+from dada.data import Split, load, reduce
 from dada.training import state
 from dada.training.optimisers import SGD, AdamW
 
@@ -89,6 +89,23 @@ def layers_decay(decay: float) -> Iterator[None]:
         state.optimizer_for = usual
 
 
+def accuracy_of(arm: Arm, whole: Split, weights: Path, seed: int) -> float:
+    """In percent, of one training."""
+    with layers_decay(arm.decay):
+        trained = dada.train(
+            whole,
+            "none",
+            MODEL,
+            weights=weights,
+            base="photo",
+            seed=seed,
+            optimizer=arm.optimizer,
+            lr=arm.lr,
+            on_note=lambda line: None,
+        )
+    return round(100 * trained.scores.accuracy, 4)
+
+
 def conclude(accuracy: dict[str, dict[str, float]]) -> list[dict[str, Any]]:
     """What each arm gains over the default, in points, seed by seed."""
     rows = []
@@ -124,24 +141,10 @@ def main() -> None:
     accuracy = found.setdefault("accuracy", {})
     for seed in range(args.seeds):
         for name in args.arms.split(";"):
-            arm = ARMS[name]
             held = accuracy.setdefault(name, {})
-            if str(seed) in held:
-                continue
-            with layers_decay(arm.decay):
-                trained = dada.train(
-                    whole,
-                    "none",
-                    MODEL,
-                    weights=args.weights,
-                    base="photo",
-                    seed=seed,
-                    optimizer=arm.optimizer,
-                    lr=arm.lr,
-                    on_note=lambda line: None,
-                )
-            held[str(seed)] = round(100 * trained.scores.accuracy, 4)
-            print(f"seed {seed}, {name}: {held[str(seed)]}", flush=True)
+            if str(seed) not in held:
+                held[str(seed)] = accuracy_of(ARMS[name], whole, args.weights, seed)
+                print(f"seed {seed}, {name}: {held[str(seed)]}", flush=True)
             found["table"] = conclude({n: each for n, each in accuracy.items() if each})
             save(found, args.out)
     print_table(found["table"], ["arm", "accuracy", "n", "gain", "from", "to"])

@@ -89,8 +89,12 @@ USUAL_PRESETS = ("dada", "paper, relax", "paper, gumbel")
 FREE = ("uniform", "init", "trivialaugment", "dada-cifar10", "randaugment")
 CHOOSING = 2  # trainings of each RandAugment on half of the images
 # Settings of one process, or of which there may be more later.
-APART = ("first", "searches", "trainings", "free_first", "free_trainings")
-APART += ("presets", "free", "rivals")
+APART = ("searches", "trainings", "free_first", "free_trainings", "presets", "free", "rivals")
+
+
+def apart(args: argparse.Namespace) -> tuple[str, ...]:
+    """With the first search, but where that says which images are drawn for all of them."""
+    return APART if args.sample_seed is None and not args.samples else (*APART, "first")
 
 
 @dataclass(frozen=True)
@@ -303,7 +307,7 @@ def main() -> None:
         del settings["verify"], settings["verify_budget"]
     found: dict[str, Any] = {"settings": settings | {"fingerprint": source.fingerprint}}
     found |= {"searches": {}, "accuracy": {}}
-    joined(found, earlier(args), apart=APART)
+    joined(found, earlier(args), apart=apart(args))
     base = BASES[args.base] if args.base else Base()
     verify = None
     if args.verify:

@@ -91,11 +91,14 @@ def plan_for(job: SearchJob) -> LookaheadPlan | None:
     if not first:
         # A stand-in knows which operations help. How much of them is enough is another matter for
         # larger images and networks (docs/search-study.md), so there is no second round; but for
-        # masks and boxes, where the question is whether to use any (docs/detection.md).
-        if not moves:
-            first_seconds, left = settings.seconds, 0.0
+        # masks and boxes, where the question is whether to use any (docs/detection.md), if there is
+        # time to ask.
         small = StandIn.of(job.split, job.config.base, settings, job.device, seed=job.seed)
-        whole, first = _affordable_runs(job, len(operations), first_seconds, small)
+        if moves:
+            whole, first = _affordable_runs(job, len(operations), first_seconds, small)
+        if not first:
+            whole, first = _affordable_runs(job, len(operations), settings.seconds, small)
+            left = 0.0
         runs, facts = whole, {"stand_in": small.facts}
     if not first:
         if moves:
