@@ -1,11 +1,13 @@
-"""Pretrained networks: which optimiser, which rate, and smaller rates for earlier layers?
+"""Pretrained networks: which optimiser, which rate, smaller rates for earlier layers, which base?
 
-    python benchmarks/studies/fine_tuning_settings.py DATA --weights FILE --out FILE [--arms "a;b"]
+    python benchmarks/studies/fine_tuning_settings.py DATA --weights FILE --out FILE \\
+        [--arms "a;b"] [--searches N]
 
 Each training is `dada train` with its defaults but for what its arm says. With a layer decay, what
 a step changes is multiplied by decay ** (layers after it), the layers being timm's; the head keeps
 the whole rate. One seed means the same head, order and random crops for every arm, so arms are
-compared seed by seed.
+compared seed by seed. With --searches so many searches of the same images say which base they
+choose.
 
 The plans are in docs/photographs.md. What is in the file is not run again, so a study may be
 stopped.
@@ -29,6 +31,8 @@ from torch import Tensor, nn
 import dada
 from dada.config import TrainConfig
 from dada.data import Split, load, reduce
+from dada.policy_search.lookahead.base_choice import BASES
+from dada.report.base import chosen_base
 from dada.training import state
 from dada.training.optimisers import SGD, AdamW
 
@@ -42,12 +46,14 @@ class Arm:
     optimizer: str
     lr: float | None = None  # None: what `dada train` takes
     decay: float = 1.0
+    base: str = "photo"
 
     @property
     def name(self) -> str:
         words = [self.optimizer]
         words += [] if self.lr is None else [f"rate {self.lr:g}"]
         words += [] if self.decay == 1 else [f"decay {self.decay:g}"]
+        words += [] if self.base == "photo" else [f"base {self.base}"]
         return ", ".join(words)
 
 
@@ -57,6 +63,7 @@ ARMS = {
         *(Arm(optimizer=name, decay=d) for name in ("sgd", "adamw") for d in (1, 0.9, 0.75)),
         *(Arm(optimizer="sgd", lr=lr) for lr in (0.01, 0.02)),
         Arm(optimizer="adamw", lr=3e-4),
+        *(Arm(optimizer="sgd", base=name) for name in BASES if name != "photo"),
     )
 }
 
@@ -97,13 +104,21 @@ def accuracy_of(arm: Arm, whole: Split, weights: Path, seed: int) -> float:
             "none",
             MODEL,
             weights=weights,
-            base="photo",
+            base=arm.base,
             seed=seed,
             optimizer=arm.optimizer,
             lr=arm.lr,
             on_note=lambda line: None,
         )
     return round(100 * trained.scores.accuracy, 4)
+
+
+def choice_of(whole: Split, weights: Path, seed: int) -> str | None:
+    """The base that a search chooses; it does not look at the test images."""
+    found = dada.search(
+        whole, model=MODEL, weights=weights, verify=False, seed=seed, on_note=lambda line: None
+    )
+    return chosen_base(found.policy)
 
 
 def conclude(accuracy: dict[str, dict[str, float]]) -> list[dict[str, Any]]:
@@ -128,6 +143,7 @@ def main() -> None:
     parser.add_argument("--train", type=int, help="so many of the training images, drawn; else all")
     parser.add_argument("--seeds", type=int, default=4)
     parser.add_argument("--arms", default=";".join(ARMS), help="with ; between")
+    parser.add_argument("--searches", type=int, default=0)
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
     whole = load(args.data, image_size=args.image_size)
@@ -146,6 +162,12 @@ def main() -> None:
                 held[str(seed)] = accuracy_of(ARMS[name], whole, args.weights, seed)
                 print(f"seed {seed}, {name}: {held[str(seed)]}", flush=True)
             found["table"] = conclude({n: each for n, each in accuracy.items() if each})
+            save(found, args.out)
+    chosen = found.setdefault("chosen", {})
+    for seed in range(args.searches):
+        if str(seed) not in chosen:
+            chosen[str(seed)] = choice_of(whole, args.weights, seed)
+            print(f"seed {seed}: a search chose {chosen[str(seed)]}", flush=True)
             save(found, args.out)
     print_table(found["table"], ["arm", "accuracy", "n", "gain", "from", "to"])
 

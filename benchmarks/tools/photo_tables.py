@@ -32,6 +32,7 @@ SETTINGS = {
     "adamw": "AdamW, 0.0001",
     "adamw, rate 0.0003": "AdamW, 0.0003",
 }
+FEWEST_SEEDS = 3  # with an interval: that of two seeds says next to nothing
 CONTENDERS = ("dada", "rival", "none", "uniform", "trivialaugment")
 
 
@@ -88,12 +89,13 @@ def settings_table() -> str:
         for data, accuracy in zip(sets, found, strict=True):
             of_seeds = accuracy.get(arm, {})
             cell = f"{statistics.mean(of_seeds.values()):.1f}" if of_seeds else "not run"
-            if len(of_seeds) == 1:
-                cell += " (one seed)"
+            if of_seeds and len(of_seeds) < FEWEST_SEEDS:
+                cell += f" (n {len(of_seeds)})"
             elif of_seeds and arm != "sgd":
                 cell += f": {settings_gain(data, arm)}"
             cells.append(cell)
-        everywhere = arm != "sgd" and all(len(accuracy.get(arm, {})) > 1 for accuracy in found)
+        n = min(len(accuracy.get(arm, {})) for accuracy in found)
+        everywhere = arm != "sgd" and n >= FEWEST_SEEDS
         mean = settings_gain(",".join(sets), arm) if everywhere else ""
         rows.append((words, *cells, mean))
     return markdown(("", *(TUNED[data] for data in sets), "mean gain"), rows)
