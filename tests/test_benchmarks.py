@@ -623,6 +623,21 @@ def test_a_cell_that_was_not_run_says_why(
                 assert re.search(r"\| (no data; )?\d+ x [\d.]+ h[^|]*\|$", line), line
 
 
+@pytest.mark.parametrize(("card", "seconds"), [("NVIDIA H200", 40.0), (None, None)])
+def test_the_cost_of_a_search_is_that_on_a_card(
+    load: Callable[[str], ModuleType],
+    monkeypatch: pytest.MonkeyPatch,
+    card: str | None,
+    seconds: float | None,
+) -> None:
+    tables = load("tools/paper_tables.py")
+    asked = {"recipe": "reduced_cifar100_wrn40_2", "arm": "paper relax"}
+    policy = json.dumps({"provenance": {"versions": {"gpu": card}}})
+    held = {"a search": {**asked, "seconds": 40.0, "policy": policy}}
+    monkeypatch.setattr(tables, "found", lambda: {"searches": held})
+    assert tables.search_seconds(**asked) == seconds
+
+
 @pytest.mark.parametrize("dense", [False, True])
 def test_stacked_networks_learn_what_they_learn_alone(
     load: Callable[[str], ModuleType], dense: bool

@@ -310,6 +310,8 @@ def main() -> None:
         trial=asked.trial,
         earlier=earlier(asked),
     )
+    if asked.join:
+        study.save()  # also where nothing is left to run
     try:
         for plan in plans:
             units = [

@@ -107,12 +107,23 @@ def reason(recipe: str, arms: Iterable[str]) -> str:
 
 
 def search_seconds(recipe: str, arm: str) -> float | None:
-    """Of a search of this kind, on the mean, where it was timed: few or no others on the card."""
-    held = [each for each in found()["searches"].values() if "programs" not in each]
-    took = [each["seconds"] for each in held if (each["recipe"], each["arm"]) == (recipe, arm)]
+    """Of a search of this kind, on the mean, where it was timed: few or no others on a card."""
+    took = [
+        each["seconds"]
+        for each in found()["searches"].values()
+        if (each["recipe"], each["arm"]) == (recipe, arm)
+        and "programs" not in each
+        and card_of(json.loads(each["policy"]))
+    ]
     if took:
         return statistics.mean(took)
     return _timed()["seconds_to_policy"] if (recipe, arm) == TIMED else None
+
+
+def card_of(policy: dict[str, Any]) -> str | None:
+    """That it was searched on; None for a CPU."""
+    card: str | None = policy["provenance"]["versions"]["gpu"]
+    return card
 
 
 def _timed() -> dict[str, Any]:
@@ -289,8 +300,10 @@ def found_table() -> str:
         facts = policy["provenance"]
         trained = "; ".join(f"{e['error']:.2f} (`{e['recipe']}`)" for e in facts["trainings"])
         images = facts["data"]["train"] + facts["data"]["val"]
-        shared = f" ({n} programs on the card)" if (n := facts.get("programs")) else ""
-        seconds = f"{facts['seconds']:.0f}{shared}"
+        where = f" ({n} programs on the card)" if (n := facts.get("programs")) else ""
+        if not card_of(policy):
+            where = " (on a CPU, beside others)"
+        seconds = f"{facts['seconds']:,.0f}{where}"
         searched = f"`{facts['recipe']}`, dada {facts['versions']['dada']}"
         rows.append((f"`{name}`", searched, f"{images:,}", seconds, trained or NONE))
     columns = ("name", "searched with", "images", "seconds", "test error of one full training, %")
