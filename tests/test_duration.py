@@ -94,6 +94,9 @@ def test_it_is_said_in_a_line(split):
     ]
     progress.plan({"looking ahead": 300.0})
     assert heard.lines[-1] == "time    about 5 min (counted, not measured)"
+    told = len(heard.lines)
+    progress.plan({})  # nothing is left of it
+    assert len(heard.lines) == told
 
 
 def test_a_search_tells_it_before_anything_else():

@@ -89,7 +89,8 @@ class SearchProgress(TrainProgress):
         if len(seconds) > 1:
             each = (f"{phase} {duration(one)}" for phase, one in seconds.items())
             words += f": {', '.join(each)}"
-        self.teller.say(f"time    {words}")
+        if seconds:  # else an earlier session of the run has done all of it
+            self.teller.say(f"time    {words}")
         if "measuring" not in seconds:  # the first phase is the second
             self.begun_at["looking ahead"] = time.monotonic()
 
