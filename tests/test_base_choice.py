@@ -17,6 +17,7 @@ from dada.policy_search.lookahead.base_choice import (
     BASES,
     BASES_OF_PLACES,
     BaseQuestion,
+    bases_for,
     clear_base,
 )
 from dada.policy_search.lookahead.scoring import ArmLosses
@@ -113,15 +114,17 @@ def test_mirrored_images_are_learned_from_mirrored_ones(mirrored, tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    ("asked", "why"),
+    ("chosen", "asked", "why"),
     [
-        (("none", "flip", "photo"), "nothing else was clearly better"),
-        (("none", "flip"), "cuts were not asked about"),
-        (("flip", "none", "turn"), "that was clearly better than mirrored at random"),
+        ("none", ("none", "flip", "photo"), "nothing else was clearly better"),
+        ("none", ("none", "flip"), "cuts were not asked about"),
+        ("none", ("flip", "none", "turn"), "that was clearly better than mirrored at random"),
+        ("flip", ("flip", "none", "turn"), "mirrored at random (--base flip): nothing else was"),
+        ("flip", ("none", "flip", "turn"), "(--base flip): loss 1.000, without 1.000"),
     ],
 )
-def test_why_nothing_is_done_to_images_is_said(asked: tuple[str, ...], why: str) -> None:
-    facts = {"chosen": "none", "loss": dict.fromkeys(asked, 1.0)}
+def test_why_this_is_done_to_images_is_said(chosen: str, asked: tuple[str, ...], why: str) -> None:
+    facts = {"chosen": chosen, "loss": dict.fromkeys(asked, 1.0)}
     assert why in str(base_sentence(replace(dada.Policy.load("none"), provenance={"base": facts})))
 
 
@@ -210,10 +213,19 @@ def test_chance_is_taken_for_a_gain_as_seldom_as_it_says():
     assert sum(name != "none" for name in seen) <= 20
 
 
-def test_masks_and_boxes_are_mirrored_unless_something_else_is_clearly_better():
-    gains = dict.fromkeys(BASES_OF_PLACES, 0.0)
-    assert clear_base(table(gains | {"none": 0.1}, 2, 0.1), OPERATIONS) == "flip"
-    assert clear_base(table(gains | {"none": 1.0}, 2, 0.1), OPERATIONS) == "none"
+@pytest.mark.parametrize(
+    ("moves", "pretrained", "usual"),
+    [(False, False, "none"), (True, False, "flip"), (True, True, "flip"), (False, True, "flip")],
+)
+def test_fine_tuned_networks_masks_and_boxes_see_mirrored_images(moves, pretrained, usual):
+    """Unless something else is clearly better; small networks from scratch see them as they are."""
+    gains = dict.fromkeys(bases_for(moves=moves, pretrained=pretrained), 0.0)
+    (other,) = {"none", "flip"} - {usual}
+    assert clear_base(table(gains | {other: 0.1}, 2, 0.1), OPERATIONS) == usual
+    assert clear_base(table(gains | {other: 1.0}, 2, 0.1), OPERATIONS) == other
+
+
+def test_small_images_of_masks_and_boxes_are_not_asked_about_cuts():
     question = BaseQuestion.of(Costs(), 99.0, small=True, all_bases=BASES_OF_PLACES)
     assert question.bases == ("flip", "none", "turn")
 

@@ -33,18 +33,21 @@ def base_sentence(policy: Policy) -> str | None:
         return None
     name = chosen_base(policy)
     loss = mapping(mapping(policy.provenance["base"]).get("loss"))
+    usual = next(iter(loss), name)  # what the others had to be clearly better than
     if name is None:
         return "Whether to mirror, turn or cut images was not asked, to save time: --base says."
     if name not in WHAT:
         # Small images do not know how much of an image has to be seen.
         cuts = any(NAMED_BASES[each].scale < 1 for each in NAMED_BASES.keys() & loss.keys())
-        if (first := next(iter(loss), name)) in WHAT:  # with masks and boxes
-            why = f"that was clearly better than {WHAT[first]}"
+        if usual in WHAT:
+            why = f"that was clearly better than {WHAT[usual]}"
         elif cuts:
             why = "nothing else was clearly better"
         else:
             why = "mirroring was not clearly better, and cuts were not asked about"
         return f"Images are neither mirrored nor cut (--base {name}): {why}."
+    if name == usual:
+        return f"Every image is {WHAT[name]} (--base {name}): nothing else was clearly better."
     under, without = number(loss.get(name)), number(loss.get("none"))
     seen = "" if under is None or without is None else f": loss {under:.3f}, without {without:.3f}"
     return f"Every image is {WHAT[name]} (--base {name}){seen}."

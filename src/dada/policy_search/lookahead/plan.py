@@ -12,7 +12,7 @@ from dada.policy.space import SearchSpace
 from dada.policy_search.free_policies import free_policies
 from dada.policy_search.job import SearchJob
 from dada.policy_search.lookahead.arms import ArmRuns
-from dada.policy_search.lookahead.base_choice import BASES, BASES_OF_PLACES, FILE, BaseQuestion
+from dada.policy_search.lookahead.base_choice import FILE, BaseQuestion, bases_for
 from dada.policy_search.lookahead.features import FeatureRuns
 from dada.policy_search.lookahead.runs import BranchedRuns
 from dada.policy_search.lookahead.shapes import (
@@ -110,7 +110,7 @@ def plan_for(job: SearchJob) -> LookaheadPlan | None:
     base = BaseQuestion(runs=runs)
     if job.choose_base:
         share = settings.base_share * first * runs.run_seconds(len(operations))
-        bases = BASES_OF_PLACES if moves else BASES
+        bases = bases_for(moves=moves, pretrained=job.pretrained)
         base = BaseQuestion.of(runs, share, small="stand_in" in facts, all_bases=bases)
     shapes, usual, free = _candidates(job)
     arms = len(shapes) + len(free)
