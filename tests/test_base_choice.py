@@ -214,12 +214,20 @@ def test_chance_is_taken_for_a_gain_as_seldom_as_it_says():
 
 
 @pytest.mark.parametrize(
-    ("moves", "pretrained", "usual"),
-    [(False, False, "none"), (True, False, "flip"), (True, True, "flip"), (False, True, "flip")],
+    ("moves", "pretrained", "channels", "usual"),
+    [
+        (False, False, 3, "none"),
+        (False, True, 3, "flip"),
+        (False, True, 1, "none"),  # a letter may become another
+        (True, False, 3, "flip"),
+        (True, True, 1, "flip"),
+    ],
 )
-def test_fine_tuned_networks_masks_and_boxes_see_mirrored_images(moves, pretrained, usual):
-    """Unless something else is clearly better; small networks from scratch see them as they are."""
-    gains = dict.fromkeys(bases_for(moves=moves, pretrained=pretrained), 0.0)
+def test_photographs_masks_and_boxes_are_mirrored(moves, pretrained, channels, usual):
+    """Unless something else is clearly better. Colour images for a pretrained network are taken for
+    photographs."""
+    bases = bases_for(moves=moves, pretrained=pretrained, channels=channels)
+    gains = dict.fromkeys(bases, 0.0)
     (other,) = {"none", "flip"} - {usual}
     assert clear_base(table(gains | {other: 0.1}, 2, 0.1), OPERATIONS) == usual
     assert clear_base(table(gains | {other: 1.0}, 2, 0.1), OPERATIONS) == other

@@ -4,9 +4,10 @@ A flip makes other letters of letters, a photograph has an up and a slide of cel
 small part of a scan may not show what the scan is of: only the data knows. So after the operations
 the same is asked of `BASES`: the end of a training is repeated under each, with the usual policy
 (of a pretrained network: heads on features). The operations have shown how much such ends differ by
-chance. From scratch nothing is done to the images unless that is clearly better. In fine-tuning
-every image is mirrored unless something else is clearly better, for heads on features did not see
-what that gains (docs/photographs.md); so are masks and boxes, as by trainers of detectors.
+chance. Nothing is done to the images unless that is clearly better. But where a pretrained network
+is tuned to colour images, they are mirrored unless something else is clearly better: heads on
+features did not see what that gains (docs/photographs.md). So are masks and boxes, as trainers of
+detectors do. Grey images may be letters or scans: a mirror doubled the loss of digits.
 
 There are five arms: where four runs had fifteen operations each, a sixth would no longer be asked
 in the share of their time that this may take. Where time is shorter the last are left out. For
@@ -30,18 +31,18 @@ from dada.policy_search.lookahead.scoring import ArmLosses
 
 # What is asked first stands first; what the others have to be clearly better than, before all.
 BASES = ("none", "flip", "turn", "photo-mild", "photo")
-BASES_OF_FINE_TUNING = ("flip", "none", "turn", "photo-mild", "photo")
+BASES_OF_PHOTOGRAPHS = ("flip", "none", "turn", "photo-mild", "photo")
 BASES_OF_PLACES = ("flip", "none", "turn", "photo-mild", "turn-mild")  # targets move with pixels
 MOST_RUNS = 4
 CONFIDENCE = 0.99  # of the gain, one-sided
 FILE = "lookahead-base.json"  # in a run directory
 
 
-def bases_for(*, moves: bool, pretrained: bool) -> tuple[str, ...]:
+def bases_for(*, moves: bool, pretrained: bool, channels: int) -> tuple[str, ...]:
     """In the order in which they are asked; `moves`: of a task whose targets move with pixels."""
     if moves:
         return BASES_OF_PLACES
-    return BASES_OF_FINE_TUNING if pretrained else BASES
+    return BASES_OF_PHOTOGRAPHS if pretrained and channels == 3 else BASES
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -110,7 +110,7 @@ def plan_for(job: SearchJob) -> LookaheadPlan | None:
     base = BaseQuestion(runs=runs)
     if job.choose_base:
         share = settings.base_share * first * runs.run_seconds(len(operations))
-        bases = bases_for(moves=moves, pretrained=job.pretrained)
+        bases = bases_for(moves=moves, pretrained=job.pretrained, channels=job.split.channels)
         base = BaseQuestion.of(runs, share, small="stand_in" in facts, all_bases=bases)
     shapes, usual, free = _candidates(job)
     arms = len(shapes) + len(free)
