@@ -17,6 +17,8 @@ from found_policies import found_policies
 from measure import result_of, welch
 from paper_tables import errors_of, found
 from photo_tables import (
+    choices_of_base,
+    gain_of_base,
     interval_over,
     layer_decay_gain,
     least_gain_over,
@@ -171,6 +173,8 @@ NUMBERS: dict[str, Callable[..., str]] = {
     "words": _words,
     "layer decay": layer_decay_gain,
     "settings": settings_gain,
+    "base gain": gain_of_base,
+    "base chosen": choices_of_base,
     "searches agree": _searches_agree,
     "fine-tuning seconds": seconds_of_searches,
     "fine-tuning least gain": least_gain_over,

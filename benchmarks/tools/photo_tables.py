@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 from measure import RESULTS, markdown, result_of, stratified_welch, units_of
 from search_tables import counted, word_of
+
+from dada.policy_search.lookahead.base_choice import BASES
 
 TRAININGS = {
     "repeated 0.5": "short fine-tunings, their second half repeated",
@@ -70,13 +73,17 @@ def layer_decay_gain(optimizer: str, decay: str) -> str:
 
 
 def gain_of_settings(sets: Sequence[str], arm: str, usual: str) -> str:
-    strata: list[tuple[list[float], list[float]]] = []
-    for data in sets:
-        found = result_of(f"settings-of-fine-tuning-{data}")["accuracy"]
-        both = sorted(found[arm].keys() & found[usual].keys())
-        strata.append(([found[arm][seed] - found[usual][seed] for seed in both], []))
+    found = [result_of(f"settings-of-fine-tuning-{data}")["accuracy"] for data in sets]
+    return gain_by_seed([(accuracy[arm], accuracy[usual]) for accuracy in found])
+
+
+def gain_by_seed(sets: Sequence[tuple[dict[str, float], dict[str, float]]]) -> str:
+    """Of the first over the second, where both have a seed; the mean over the data sets."""
+    strata: list[tuple[list[float], list[float]]] = [
+        ([one[seed] - other[seed] for seed in one if seed in other], []) for one, other in sets
+    ]
     gain, low, high = stratified_welch(strata)
-    return f"{gain:+.2f} ({low:+.2f} to {high:+.2f})"
+    return f"{gain:+.2f} ({low:+.2f} to {high:+.2f})" if low < high else f"{gain:+.2f}"
 
 
 def settings_table() -> str:
@@ -99,6 +106,37 @@ def settings_table() -> str:
         mean = settings_gain(",".join(sets), arm) if everywhere else ""
         rows.append((words, *cells, mean))
     return markdown(("", *(TUNED[data] for data in sets), "mean gain"), rows)
+
+
+def accuracy_of_bases(data: str) -> dict[str, dict[str, float]]:
+    """Of every base by seed, for the seeds that all have; and of what that seed's search chose."""
+    found = result_of(f"settings-of-fine-tuning-{data}")
+    arms = {base: "sgd" if base == "photo" else f"sgd, base {base}" for base in BASES}
+    accuracy = {base: found["accuracy"].get(arm, {}) for base, arm in arms.items()}
+    seeds = sorted(set.intersection(*(set(each) for each in accuracy.values())))
+    by_seed = {base: {seed: each[seed] for seed in seeds} for base, each in accuracy.items()}
+    return by_seed | {"chosen": {s: accuracy[found["chosen"][s] or "none"][s] for s in seeds}}
+
+
+def gain_of_base(base: str, against: str) -> str:
+    found = [accuracy_of_bases(data) for data in TUNED]
+    return gain_by_seed([(accuracy[base], accuracy[against]) for accuracy in found])
+
+
+def bases_table() -> str:
+    rows = []
+    for base in (*BASES, "chosen"):
+        of_sets = [statistics.mean(accuracy_of_bases(data)[base].values()) for data in TUNED]
+        gain = "" if base == "none" else gain_of_base(base, "none")
+        name = "what searches chose" if base == "chosen" else f"`{base}`"
+        rows.append((name, *(f"{each:.1f}" for each in of_sets), gain))
+    return markdown(("", *TUNED.values(), "minus `none`, mean"), rows)
+
+
+def choices_of_base(data: str) -> str:
+    """How many of the searches chose which."""
+    chosen = Counter(result_of(f"settings-of-fine-tuning-{data}")["chosen"].values())
+    return ", ".join(f"`{name}` {count}" for name, count in chosen.most_common())
 
 
 def judge_table() -> str:
@@ -287,6 +325,7 @@ PHOTOGRAPHS: dict[str, Callable[[], str]] = {
     "readers table": readers_table,
     "fidelity operations table": fidelity_operations_table,
     "settings table": settings_table,
+    "bases table": bases_table,
     "decode table": decode_table,
     "card table": card_table,
     "fine-tuning truth": truth_table,
