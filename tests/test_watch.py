@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,7 @@ def pair(monkeypatch):
     """The first process and the second of two, in one."""
     monkeypatch.setattr(Watch, "_end", lambda self: None)
     monkeypatch.setenv("MASTER_ADDR", "localhost")
+    before = threading.enumerate()
     first, second = Watch(0, 2), Watch(1, 2)
     server = first.listen()
     accepting = threading.Thread(target=first.accept, args=(server,))
@@ -33,6 +35,12 @@ def pair(monkeypatch):
     accepting.join(10)
     yield first, second
     stranger.close()
+    # A thread that notices the end only once `_end` is the real one ends the process of all tests.
+    for watch in (first, second):
+        hang_up(watch)
+    for looking in set(threading.enumerate()) - set(before):
+        looking.join(10)
+        assert not looking.is_alive()
     for watch in (first, second):
         for peer in watch._peers:
             peer.close()
@@ -41,7 +49,8 @@ def pair(monkeypatch):
 def hang_up(watch: Watch) -> None:
     """As the system does for a process that ended."""
     for peer in watch._peers:
-        peer.shutdown(socket.SHUT_RDWR)
+        with suppress(OSError):  # the other side may have hung up
+            peer.shutdown(socket.SHUT_RDWR)
 
 
 def test_a_death_is_noticed_and_named(pair):
