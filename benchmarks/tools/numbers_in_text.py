@@ -22,6 +22,7 @@ from photo_tables import (
     interval_over,
     layer_decay_gain,
     least_gain_over,
+    loss_under_base,
     seconds_of_searches,
     settings_gain,
 )
@@ -175,6 +176,7 @@ NUMBERS: dict[str, Callable[..., str]] = {
     "settings": settings_gain,
     "base gain": gain_of_base,
     "base chosen": choices_of_base,
+    "base loss": loss_under_base,
     "searches agree": _searches_agree,
     "fine-tuning seconds": seconds_of_searches,
     "fine-tuning least gain": least_gain_over,

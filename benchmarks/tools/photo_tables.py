@@ -139,6 +139,12 @@ def choices_of_base(data: str) -> str:
     return ", ".join(f"`{name}` {count}" for name, count in chosen.most_common())
 
 
+def loss_under_base(data: str, base: str) -> str:
+    """Of heads on features, the mean of all searches that asked."""
+    rows = result_of(f"agreement-{data}")["rows"]
+    return f"{statistics.mean(row['base']['loss'][base] for row in rows):.2f}"
+
+
 def judge_table() -> str:
     rows = []
     for data, title in JUDGED.items():

@@ -285,18 +285,23 @@ def check_run_path(path: str | os.PathLike[str], *, resume: bool = False) -> Non
         raise ValueError(
             f"{path} exists; pass `resume=True` to continue it or choose another `out`"
         )
-    if not holds_run(path):
+    about = _about_run(path)
+    if about.get("format") != RUN_FORMAT:
         problem = f"{path} is not empty and holds no run (no readable {RUN})"
         raise ValueError(f"{problem}; choose another `out`")
-    _check_version(path / RUN, safe_json.read_object(path / RUN), RUN_VERSION)
+    _check_version(path / RUN, about, RUN_VERSION)
 
 
 def holds_run(path: str | os.PathLike[str]) -> bool:
     """Whether a directory is that of a run, by what is in its run.json and not by the name."""
+    return _about_run(path).get("format") == RUN_FORMAT
+
+
+def _about_run(path: str | os.PathLike[str]) -> Mapping[str, Any]:
     try:
-        return safe_json.read_object(Path(path) / RUN).get("format") == RUN_FORMAT
+        return safe_json.read_object(Path(path) / RUN)
     except (OSError, ValueError):
-        return False
+        return {}
 
 
 @contextmanager
