@@ -88,12 +88,11 @@ def gain_by_seed(sets: Sequence[tuple[dict[str, float], dict[str, float]]]) -> s
 
 def settings_table() -> str:
     """Each arm without a layer decay: accuracy, and how far it is ahead of the default."""
-    sets = [data for data in TUNED if (RESULTS / f"settings-of-fine-tuning-{data}.json").exists()]
-    found = [result_of(f"settings-of-fine-tuning-{data}")["accuracy"] for data in sets]
+    found = [result_of(f"settings-of-fine-tuning-{data}")["accuracy"] for data in TUNED]
     rows = []
     for arm, words in SETTINGS.items():
         cells: list[str] = []
-        for data, accuracy in zip(sets, found, strict=True):
+        for data, accuracy in zip(TUNED, found, strict=True):
             of_seeds = accuracy.get(arm, {})
             cell = f"{statistics.mean(of_seeds.values()):.1f}" if of_seeds else "not run"
             if of_seeds and len(of_seeds) < FEWEST_SEEDS:
@@ -103,9 +102,9 @@ def settings_table() -> str:
             cells.append(cell)
         n = min(len(accuracy.get(arm, {})) for accuracy in found)
         everywhere = arm != "sgd" and n >= FEWEST_SEEDS
-        mean = settings_gain(",".join(sets), arm) if everywhere else ""
+        mean = settings_gain(",".join(TUNED), arm) if everywhere else ""
         rows.append((words, *cells, mean))
-    return markdown(("", *(TUNED[data] for data in sets), "mean gain"), rows)
+    return markdown(("", *TUNED.values(), "mean gain"), rows)
 
 
 def accuracy_of_bases(data: str) -> dict[str, dict[str, float]]:
