@@ -113,8 +113,8 @@ class Study:
             out=args.out,
         )
 
-    def save(self) -> None:
-        save(self.found, self.out)
+    def save(self, *, measured: bool = True) -> None:
+        save(self.found, self.out, measured=measured)
 
     def job(self, split: Split, policy: Policy, seed: int, judge: Part) -> Job:
         shape = split.num_classes, split.channels, split.image_size
@@ -261,7 +261,7 @@ def main() -> None:
     timed("features", study.features, args.runs)
     timed("truth", study.truth, range(args.seeds))
     found["table"] = study.conclude()
-    study.save()
+    study.save(measured=False)
     for name, each in found["truth"].items():
         if not each:
             continue

@@ -180,7 +180,7 @@ def main() -> None:
         seconds.setdefault("truth", round(time.perf_counter() - begun, 1))
         print(f"truth: {seconds['truth']} s")
     conclude(found)
-    study.save()
+    study.save(measured=False)
     print_table(found["table"], list(found["table"][0]))
 
 

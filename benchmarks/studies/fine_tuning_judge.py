@@ -117,7 +117,7 @@ def main() -> None:
     free = replace(study, arms={name: Policy.load(name) for name in FREE if name in wanted})
     free.truth(range(args.searches * args.trainings))
     conclude(study.found)
-    study.save()
+    study.save(measured=False)
     columns = ["policy", "accuracy", "lowest", "highest", "n", "dada_minus", "from", "to"]
     print_table(study.found["table"], columns)
 

@@ -161,14 +161,15 @@ def main() -> None:
             if str(seed) not in held:
                 held[str(seed)] = accuracy_of(ARMS[name], whole, args.weights, seed)
                 print(f"seed {seed}, {name}: {held[str(seed)]}", flush=True)
-            found["table"] = conclude({n: each for n, each in accuracy.items() if each})
-            save(found, args.out)
+                save(found, args.out)
     chosen = found.setdefault("chosen", {})
     for seed in range(args.searches):
         if str(seed) not in chosen:
             chosen[str(seed)] = choice_of(whole, args.weights, seed)
             print(f"seed {seed}: a search chose {chosen[str(seed)]}", flush=True)
             save(found, args.out)
+    found["table"] = conclude({name: each for name, each in accuracy.items() if each})
+    save(found, args.out, measured=False)
     print_table(found["table"], ["arm", "accuracy", "n", "gain", "from", "to"])
 
 

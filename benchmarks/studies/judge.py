@@ -134,8 +134,8 @@ class Judge:
     for_images: int | None = None
     verify: VerifyConfig | None = None
 
-    def save(self) -> None:
-        save(self.found, self.out)
+    def save(self, *, measured: bool = True) -> None:
+        save(self.found, self.out, measured=measured)
 
     def search(self, name: str, seed: int, sample: Sample) -> dict[str, Policy]:
         """What it found; and what its verification returned, if there was one."""
@@ -358,7 +358,7 @@ def main() -> None:
         wanted = [(n + sample.suffix, policy, s) for n, policy in free.items() for s in seeds]
         judge.train(wanted, sample.whole, sample.test)
     conclude(found)
-    judge.save()
+    judge.save(measured=False)
     columns = ["policy", "accuracy", "lowest", "highest", "n", "dada_minus", "from", "to"]
     print_table(found["table"], columns)
     print(f"signals: {dict(found['signals'])}; verified: {found.get('verified')}")

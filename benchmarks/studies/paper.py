@@ -99,8 +99,8 @@ class Study:
     def over(self) -> bool:
         return time.monotonic() >= self.stop_at
 
-    def save(self) -> None:
-        save(self.found, self.out)
+    def save(self, *, measured: bool = True) -> None:
+        save(self.found, self.out, measured=measured)
 
     def folder(self, kind: str, key: str) -> Path:
         return self.runs / kind / "".join(c if c.isalnum() else "-" for c in key)
@@ -311,7 +311,7 @@ def main() -> None:
         earlier=earlier(asked),
     )
     if asked.join:
-        study.save()  # also where nothing is left to run
+        study.save(measured=False)  # also where nothing is left to run
     try:
         for plan in plans:
             units = [

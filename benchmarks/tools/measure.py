@@ -159,14 +159,17 @@ def _fill(found: dict[str, Any], other: dict[str, Any]) -> None:
             found.setdefault(name, value)
 
 
-def save(found: dict[str, Any], out: Path | None) -> None:
-    """With the machine, and with all of them where others had a part in it. Written whole or not at
-    all, for a study may be stopped at any moment."""
+def save(found: dict[str, Any], out: Path | None, *, measured: bool = True) -> None:
+    """With the machine, and with all of them where others had a part in it: this one is named where
+    it has `measured` something since. Written whole or not at all, for a study may be stopped at any
+    moment."""
     if out is None:
         return
-    here = machine()
-    machines = [*(each for each in found.get("machines", []) if each != here), here]
-    content = found | {"machine": here, "machines": machines}
+    machines = found.get("machines", [])
+    if measured or not machines:
+        here = machine()
+        machines = found["machines"] = [*(each for each in machines if each != here), here]
+    content = found | {"machine": machines[-1]}
     if len(machines) == 1:
         del content["machines"]
     out.parent.mkdir(parents=True, exist_ok=True)

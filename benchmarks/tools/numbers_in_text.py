@@ -23,6 +23,7 @@ from photo_tables import (
     layer_decay_gain,
     least_gain_over,
     loss_under_base,
+    repeated_trainings,
     seconds_of_searches,
     settings_gain,
 )
@@ -181,6 +182,7 @@ NUMBERS: dict[str, Callable[..., str]] = {
     "fine-tuning seconds": seconds_of_searches,
     "fine-tuning least gain": least_gain_over,
     "fine-tuning interval": interval_over,
+    "fine-tuning repeated": repeated_trainings,
     "gain on a CPU": gain_on_a_cpu,
     "off published": _off_published,
     "full-size gain": _full_size_gain,

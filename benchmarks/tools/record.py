@@ -27,6 +27,7 @@ JUDGED = {  # results file -> data set; what ran on a CPU is the same data
     "judge-shirts-cpu": "shirts",
     "judge-fashion-cpu": "fashion",
 }
+FINE_TUNED = ("fine-tuning-*.json", "fine-tuning-again-*.json")  # what was judged again, by that
 POLICIES = {"dada": "searched", "trivialaugment": "trivialaugment", "randaugment": "randaugment"}
 
 
@@ -44,12 +45,16 @@ def fine_tuned(file: Path) -> list[dict[str, Any]]:
     units = units_of(json.loads(file.read_text())["truth"])
     known = {"none": "none", "trivialaugment": "trivialaugment", "dada": "searched"}
     known |= {name: "randaugment" for name in units if name.startswith("randaugment")}
-    data = file.stem.removeprefix("fine-tuning-")
+    data = data_of(file)
     return [
         _row(data, "fine-tuning", known[name], each, units["uniform"])
         for name, each in units.items()
         if name in known and len(each) > 1
     ]
+
+
+def data_of(file: Path) -> str:
+    return file.stem.removeprefix("fine-tuning-").removeprefix("again-")
 
 
 def _row(data: str, kind: str, policy: str, one: list[float], other: list[float]) -> dict[str, Any]:
@@ -61,9 +66,10 @@ def _row(data: str, kind: str, policy: str, one: list[float], other: list[float]
 
 def rows() -> list[dict[str, Any]]:
     found = [row for name, data in JUDGED.items() for row in judged(name, data)]
-    for file in sorted(RESULTS.glob("fine-tuning-*.json")):
-        if "operations" not in file.stem:
-            found += fine_tuned(file)
+    fine_tuning = {data_of(file): file for pattern in FINE_TUNED for file in RESULTS.glob(pattern)}
+    for data in sorted(fine_tuning):
+        if "operations" not in data:
+            found += fine_tuned(fine_tuning[data])
     return found
 
 
