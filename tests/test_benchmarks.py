@@ -148,6 +148,23 @@ def test_all_machines_that_had_a_part_are_kept(
         assert found["machines"] == [{"cpu": "a"}, {"cpu": "b"}]
 
 
+def test_a_machine_that_only_joined_files_is_not_named(
+    load: Callable[[str], ModuleType], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measure = load("tools/measure.py")
+    parts = [tmp_path / f"{name}.json" for name in "ab"]
+    for name, file in zip("ab", parts, strict=True):
+        monkeypatch.setattr(measure, "machine", lambda name=name: {"cpu": name})
+        measure.save({"settings": {"train": 1}}, file)
+    monkeypatch.setattr(measure, "machine", lambda: {"cpu": "c"})
+    out = tmp_path / "out.json"
+    measure.save(measure.joined({"settings": {"train": 1}}, parts), out, measured=False)
+    found = json.loads(out.read_text())
+    assert (found["machine"], found["machines"]) == ({"cpu": "b"}, [{"cpu": "a"}, {"cpu": "b"}])
+    measure.save({"settings": {"train": 1}}, out, measured=False)  # and where nobody else is known
+    assert json.loads(out.read_text()) == {"settings": {"train": 1}, "machine": {"cpu": "c"}}
+
+
 def test_words_of_other_processes_are_joined_or_refused(
     load: Callable[[str], ModuleType], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

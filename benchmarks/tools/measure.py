@@ -160,8 +160,8 @@ def _fill(found: dict[str, Any], other: dict[str, Any]) -> None:
 
 
 def save(found: dict[str, Any], out: Path | None, *, measured: bool = True) -> None:
-    """With the machine, and with all of them where others had a part in it: this one is named where
-    it has `measured` something since. Written whole or not at all, for a study may be stopped at any
+    """With the machine, and with all of them where others had a part in it; this one only where
+    it has `measured` something. Written whole or not at all, for a study may be stopped at any
     moment."""
     if out is None:
         return
