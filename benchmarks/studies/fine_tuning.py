@@ -105,7 +105,7 @@ class Study:
         return cls(
             arms=arms,
             whole=replace(whole, normalisation=weights.normalisation(whole.channels)),
-            config=TrainConfig(**tuning, base=NAMED_BASES["photo"]),
+            config=TrainConfig(**tuning, base=NAMED_BASES[args.base]),
             weights=weights,
             device=resolve_device("auto"),
             at_once=args.at_once,
@@ -231,6 +231,7 @@ def options(about: str, *, image_size: int = 160) -> argparse.ArgumentParser:
     parser.add_argument("--image-size", type=int, default=image_size)
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--epochs", type=int, default=20)
+    parser.add_argument("--base", default="photo", choices=list(NAMED_BASES))
     parser.add_argument("--at-once", type=int, default=3)
     parser.add_argument("--out", type=Path)
     return parser

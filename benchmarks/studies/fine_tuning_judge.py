@@ -8,7 +8,7 @@ looks at. Searches are the unit: the mean of each one's trainings.
     dada     what `--searches` default searches found, before verification, `--trainings` of each
     rival    the free policy that validation chooses among none, uniform, TrivialAugment and six
              RandAugments, in the seconds that the search of the same number took; trainings on half
-             of the images, judged on the other half
+             of the images, judged on the other half (unless --without-rivals)
     none, uniform, trivialaugment
              as many trainings as all searches have together
 
@@ -50,7 +50,7 @@ def search(study: Study, args: argparse.Namespace, seed: int) -> Policy:
             train.batch(torch.arange(len(train))),
             model=MODEL,
             weights=args.weights,
-            base="photo",
+            base=args.base,
             seed=seed,
             verify=False,
             on_note=lambda line: None,
@@ -99,6 +99,7 @@ def main() -> None:
     parser.add_argument("--trainings", type=int, default=3)
     parser.add_argument("--only", nargs="*", help="seeds of searches, free policies; else all")
     parser.add_argument("--train", type=int, help="so many of the training images, drawn; else all")
+    parser.add_argument("--without-rivals", action="store_true")
     parser.add_argument("--join", type=Path, nargs="*", default=[], help="files of other processes")
     args = parser.parse_args()
     whole = load(args.data, image_size=args.image_size)
@@ -110,7 +111,8 @@ def main() -> None:
         if str(seed) not in wanted:
             continue
         of_one = {f"dada of {seed}": search(study, args, seed)}
-        of_one[f"rival of {seed}"] = Policy.load(rival(study, seed))
+        if not args.without_rivals:
+            of_one[f"rival of {seed}"] = Policy.load(rival(study, seed))
         seeds = range(1000 * seed, 1000 * seed + args.trainings)
         study_of = replace(study, arms=of_one)
         study_of.truth(seeds)
