@@ -10,9 +10,10 @@ features, or (`--reader trainings`) the ends of short fine-tunings. Written down
 correlation of every search with the truth, between searches, and of the truth with itself: between
 one half of its seeds and the other, over all ways of halving them.
 
-The plan is in docs/photographs.md. What is in the file is not run again, so a study may be stopped;
-seeds of the truth end one after the other. To share the work between processes, give each some of
-the searches (`--only 0 1`) and a file of its own; the whole command with `--join` reads them all.
+The plan is in docs/fine-tuning-study.md. What is in the file is not run again, so a study may be
+stopped; seeds of the truth end one after the other. To share the work between processes, give each
+some of the searches (`--only 0 1`) and a file of its own; the whole command with `--join` reads
+them all.
 """
 
 from __future__ import annotations

@@ -12,9 +12,9 @@ looks at. Searches are the unit: the mean of each one's trainings.
     none, uniform, trivialaugment
              as many trainings as all searches have together
 
-The plan is in docs/photographs.md. What is in the file is not run again, so a study may be stopped.
-To share the work between processes, give each some of it (`--only 0 1`, `--only none`) and a file
-of its own; the whole command with `--join` reads those files and runs what is missing.
+The plans are in docs/fine-tuning-study.md. What is in the file is not run again, so a study may be
+stopped. To share the work between processes, give each some of it (`--only 0 1`, `--only none`) and
+a file of its own; the whole command with `--join` reads those files and runs what is missing.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ the whole rate. One seed means the same head, order and random crops for every a
 compared seed by seed. With --searches so many searches of the same images say which base they
 choose.
 
-The plans are in docs/photographs.md. What is in the file is not run again, so a study may be
+The plans are in docs/fine-tuning-study.md. What is in the file is not run again, so a study may be
 stopped.
 """
 

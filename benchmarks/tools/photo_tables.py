@@ -1,4 +1,4 @@
-"""The tables of docs/photographs.md, from the results; `tables.py` writes them."""
+"""The tables of docs/photographs.md and docs/fine-tuning-study.md, from the results."""
 
 from __future__ import annotations
 
@@ -342,16 +342,18 @@ def card_table() -> str:
 PHOTOGRAPHS: dict[str, Callable[[], str]] = {
     "agreement table": agreement_table,
     "whole default table": default_table,
-    "fidelity table": fidelity_table,
-    "readers table": readers_table,
-    "fidelity operations table": fidelity_operations_table,
-    "settings table": settings_table,
-    "bases table": bases_table,
     "decode table": decode_table,
     "card table": card_table,
+}
+FINE_TUNING: dict[str, Callable[[], str]] = {
+    "settings table": settings_table,
+    "bases table": bases_table,
     "fine-tuning truth": truth_table,
     "fine-tuning table": lambda: pilot_table("fine-tuning-birds"),
     "fine-tuning operations table": lambda: pilot_table("fine-tuning-birds-operations"),
+    "fidelity table": fidelity_table,
+    "fidelity operations table": fidelity_operations_table,
+    "readers table": readers_table,
     "fine-tuning judge table": lambda: judge_table("first"),
     "fine-tuning judge again table": judge_table,
 }

@@ -20,7 +20,7 @@ from estimator_tables import ESTIMATORS
 from measure import RESULTS, markdown, result_of
 from numbers_in_text import with_numbers
 from paper_tables import PAPER, found_table
-from photo_tables import PHOTOGRAPHS
+from photo_tables import FINE_TUNING, PHOTOGRAPHS
 from reliability_table import RELIABILITY
 from search_tables import durations_table
 from step_costs import steps_table
@@ -329,6 +329,7 @@ TABLES: dict[str, dict[str, Callable[[], str]]] = {
     "docs/paper.md": PAPER | BACKBONES,
     "docs/policy-format.md": {"found policies table": found_table},
     "docs/photographs.md": PHOTOGRAPHS,
+    "docs/fine-tuning-study.md": FINE_TUNING,
     "docs/reliability.md": RELIABILITY,
     "docs/search.md": {"durations table": durations_table},
     "docs/search-study.md": STUDY,

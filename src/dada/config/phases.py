@@ -118,7 +118,7 @@ SHORT_FINE_TUNING = ShortTraining(steps=200, least_epochs=10, largest_batch=64, 
 
 # For pretrained networks, whose features are read (policy_search/lookahead/features.py).
 # Augmentation mostly makes a network less confident in fine-tuning: of whole policies the plain
-# loss knew nothing, the calibrated one did (docs/photographs.md).
+# loss knew nothing, the calibrated one did (docs/fine-tuning-study.md).
 LOOKAHEAD_FINE_TUNING = {
     # A forward pass of a photograph is milliseconds of a CPU: fewer and smaller images, or there
     # would be no time for it at all (benchmarks/studies/agreement.py).

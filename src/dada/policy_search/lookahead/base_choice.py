@@ -6,8 +6,8 @@ the same is asked of `BASES`: the end of a training is repeated under each, with
 (of a pretrained network: heads on features). The operations have shown how much such ends differ by
 chance. Nothing is done to the images unless that is clearly better. But where a pretrained network
 is tuned to colour images, they are mirrored unless something else is clearly better: heads on
-features did not see what that gains (docs/photographs.md). So are masks and boxes, as trainers of
-detectors do. Grey images may be letters or scans: a mirror doubled the loss of digits.
+features did not see what that gains (docs/fine-tuning-study.md). So are masks and boxes, as
+trainers of detectors do. Grey images may be letters or scans: a mirror doubled the loss of digits.
 
 There are five arms: where four runs had fifteen operations each, a sixth would no longer be asked
 in the share of their time that this may take. Where time is shorter the last are left out. For

@@ -3,7 +3,7 @@
 Fine-tuning changes a good network little. So the network is left as it is, augmented training
 images are sent through it once, and only a head is fitted to their features. How well that head
 knows the validation images says what the policy is worth: a forward pass for every view in place
-of a training for every policy, and less noise (docs/photographs.md).
+of a training for every policy, and less noise (docs/fine-tuning-study.md).
 
 Letters: N images, F features of an image, C classes.
 """

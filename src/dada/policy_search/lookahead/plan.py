@@ -205,10 +205,10 @@ def with_fewer_steps(job: SearchJob) -> SearchJob:
     """Fewer steps in the first phase where the second has more to say.
 
     None where features of a pretrained network are read, however long: what there is time for is a
-    few dozen, which know nothing and took half of a search (docs/photographs.md). Half of them
-    where a stand-in will look ahead: a step with images or a network of that size takes long. Else
-    as the settings of looking ahead say, unless a user asked for some seconds of it. Not where a
-    user asked for a number of epochs.
+    few dozen, which know nothing and took half of a search (docs/fine-tuning-study.md). Half of
+    them where a stand-in will look ahead: a step with images or a network of that size takes long.
+    Else as the settings of looking ahead say, unless a user asked for some seconds of it. Not where
+    a user asked for a number of epochs.
     """
     config, settings = job.config, job.lookahead
     if config.epochs is not None or config.preset == "paper" or not settings.seconds:

@@ -54,7 +54,7 @@ SHAPES: tuple[Shape, ...] = (
     Shape(1, single=True, space="wide"),
 )
 # Fine-tuning wants little: of free policies one operation at a time over wide ranges did best, and
-# it is left only for a clear gain (docs/photographs.md).
+# it is left only for a clear gain (docs/fine-tuning-study.md).
 FINE_TUNING_SHAPES: tuple[Shape, ...] = (
     Shape(0.5, single=True, space="wide"),
     Shape(1, single=True, space="wide"),
