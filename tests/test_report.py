@@ -374,6 +374,17 @@ def test_what_was_found_is_said_in_words(tmp_path):
     assert "No operation is done far more often" in level
 
 
+def test_of_a_pretrained_network_it_is_said_what_such_signals_were_worth():
+    how_sure = {"signal": {"word": "clear", "agreement": 0.8, "chance": 1e-4, "distance": 0.31}}
+    tuned = replace(POLICY, provenance=how_sure | {"lookahead": {"features": True}})
+    assert str(signal_sentence(tuned)).endswith("no better than no policy, on average: compare.")
+    for others in ({"lookahead": {"runs": 4}}, {"verification": VERIFIED}):
+        other = replace(tuned, provenance=tuned.provenance | others)
+        assert str(signal_sentence(other)).endswith("is not as in uniform.")
+    nothing = replace(Policy.load("none"), provenance=tuned.provenance)
+    assert "no better than" not in str(signal_sentence(nothing))
+
+
 def test_without_a_signal_the_usual_policy_is_named_as_such(tmp_path):
     usual = Policy.load("trivialaugment")
     how_sure = {"signal": {"word": "none", "agreement": 0.14, "chance": 0.096, "learned": True}}

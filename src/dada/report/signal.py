@@ -12,6 +12,11 @@ NOT_ASKED = (
     "is chance."
 )
 
+# docs/fine-tuning-study.md: the second judge
+OF_FEATURES = (
+    " In studies of fine-tuning, policies found were no better than no policy, on average: compare."
+)
+
 
 def signal_word(policy: Policy) -> str | None:
     """One of `WORDS`; None for a policy that no search looked ahead for."""
@@ -35,13 +40,13 @@ def signal_sentence(policy: Policy) -> str | None:
         what = f"{usual}, which needs no search" if named else "a policy that needs no search"
         return f"Signal: none ({why}). What is returned is {what}, and not a finding."
     said = f"Signal: {word} ({reasons})."
-    if (apart := number(facts.get("distance"))) is None:
-        return said
-    # Verification may have returned another.
-    return (
-        f"{said} In the policy that was found {apart:.0%} of what is done to images is not as in "
-        "uniform."
-    )
+    if (apart := number(facts.get("distance"))) is not None:
+        # Verification may have returned another.
+        said += f" In the policy that was found {apart:.0%} of what is done to images is not as in "
+        said += "uniform."
+    tuned = mapping(policy.provenance.get("lookahead")).get("features")
+    unverified = not policy.provenance.get("verification")
+    return said + OF_FEATURES if tuned and unverified and policy.subpolicies else said
 
 
 def _share(chance: float) -> str:
