@@ -25,6 +25,7 @@ from photo_tables import (
     loss_under_base,
     repeated_trainings,
     seconds_of_searches,
+    settings_between,
     settings_gain,
 )
 from study_tables import gain_on_a_cpu
@@ -175,6 +176,7 @@ NUMBERS: dict[str, Callable[..., str]] = {
     "words": _words,
     "layer decay": layer_decay_gain,
     "settings": settings_gain,
+    "settings between": settings_between,
     "base gain": gain_of_base,
     "base chosen": choices_of_base,
     "base loss": loss_under_base,

@@ -66,7 +66,11 @@ def truth_table() -> str:
 
 def settings_gain(sets: str, arm: str) -> str:
     """Points over the default settings of fine-tuning, seed by seed; the mean over those sets."""
-    return gain_of_settings(sets.split(","), arm, "sgd")
+    return settings_between(sets, arm, "sgd")
+
+
+def settings_between(sets: str, arm: str, usual: str) -> str:
+    return gain_of_settings(sets.split(","), arm, usual)
 
 
 def layer_decay_gain(optimizer: str, decay: str) -> str:
