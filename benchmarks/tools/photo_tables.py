@@ -151,23 +151,32 @@ def loss_under_base(data: str, base: str) -> str:
 
 def judge_table(judge: str = "again") -> str:
     sets = JUDGED | ({"ants-and-bees": "ants and bees"} if judge == "again" else {})
-    rows = []
-    for data, title in sets.items():
-        by_policy = {row["policy"]: row for row in judged_by(judge, data)["table"]}
-        cells = [f"{by_policy['dada']['accuracy']:.1f} ({by_policy['dada']['n']} searches)"]
-        for name in CONTENDERS[1:]:
-            row = by_policy[name]
-            gain = f"{row['dada_minus']:+.2f} ({row['from']:+.2f} to {row['to']:+.2f})"
-            cells.append(f"{row['accuracy']:.1f}: {gain}")
-        rows.append((title, *cells))
-    gains = [interval_over(name, judge) for name in CONTENDERS[1:]]
+    rivals = CONTENDERS[1:]
+    rows = [(title, *judged_cells(judged_by(judge, data), rivals)) for data, title in sets.items()]
+    gains = [interval_over(name, judge) for name in rivals]
     rows.insert(len(JUDGED), ("**mean of the three**", "", *gains))
-    columns = (
-        "data",
-        "found by searches",
-        *(f"{name}: `dada` minus it" for name in CONTENDERS[1:]),
-    )
-    return markdown(columns, rows)
+    return markdown(("data", *judged_columns(rivals)), rows)
+
+
+def mirror_table() -> str:
+    """What policies add to a mirror."""
+    rivals = CONTENDERS[2:]
+    rows = [judged_cells(result_of("fine-tuning-flip-cub60"), rivals)]
+    return markdown(judged_columns(rivals), rows)
+
+
+def judged_columns(rivals: Sequence[str]) -> list[str]:
+    return ["found by searches", *(f"{name}: `dada` minus it" for name in rivals)]
+
+
+def judged_cells(result: dict[str, Any], rivals: Sequence[str]) -> list[str]:
+    by_policy = {row["policy"]: row for row in result["table"]}
+    cells = [f"{by_policy['dada']['accuracy']:.1f} ({by_policy['dada']['n']} searches)"]
+    for name in rivals:
+        row = by_policy[name]
+        gain = f"{row['dada_minus']:+.2f} ({row['from']:+.2f} to {row['to']:+.2f})"
+        cells.append(f"{row['accuracy']:.1f}: {gain}")
+    return cells
 
 
 def judged_by(judge: str, data: str) -> dict[str, Any]:
@@ -360,4 +369,5 @@ FINE_TUNING: dict[str, Callable[[], str]] = {
     "readers table": readers_table,
     "fine-tuning judge table": lambda: judge_table("first"),
     "fine-tuning judge again table": judge_table,
+    "mirror table": mirror_table,
 }
