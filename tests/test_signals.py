@@ -157,3 +157,24 @@ def test_last_words(tmp_path, monkeypatch):
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "1")
     words = last_words(15, typed, tmp_path)
     assert words.endswith("continue with: the same torchrun command and --resume")
+
+
+SPUN = "import os; from dada.terminal.start import main\ntry: main()\nexcept SystemExit: pass\n"
+
+
+@pytest.mark.parametrize(
+    ("chosen", "then"),
+    [({}, "10000"), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "passive"}, "None")],
+)
+def test_threads_do_not_spin_long_unless_somebody_chose(chosen, then):
+    """Before torch is imported, which reads it then."""
+    others = {name: value for name, value in os.environ.items() if "OMP_" not in name}
+    asks = "import sys; print(os.environ.get('GOMP_SPINCOUNT'), 'torch' in sys.modules)"
+    said = subprocess.run(
+        [sys.executable, "-c", SPUN + asks, "--version"],
+        env=others | chosen,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert said.stdout.splitlines()[-1] == f"{then} False"

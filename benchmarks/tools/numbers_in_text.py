@@ -163,6 +163,14 @@ def _several(at_once: str) -> str:
     return f"{speed[at_once] / speed['1']:.1f}"
 
 
+def _waiting(way: str, busy: str) -> str:
+    """Times as long as torch alone takes on an idle machine, a step of `small`."""
+    case = "a step of `small`, 64 images of 32"
+    ms = {state: cases[case] for state, cases in result_of("waiting")["ms"].items()}
+    usual = statistics.median(ms["0 busy"]["as torch does"])
+    return f"{statistics.median(ms[f'{busy} busy'][way]) / usual:.1f}"
+
+
 NUMBERS: dict[str, Callable[..., str]] = {
     "gain": lambda data, policy: f"{judged(data, policy)['dada_minus']:.2f}",
     "interval": _interval,
@@ -194,6 +202,7 @@ NUMBERS: dict[str, Callable[..., str]] = {
     "full-size n": lambda policy: str(len(errors_of("cifar10_wrn40_2", policy))),
     "error of a cost": _error_of_cost,
     "times as fast": _times_as_fast,
+    "waiting": _waiting,
     "start": _start,
     "beyond torch": lambda name: _start(name, "cpu_beyond_torch"),
     "spread": lambda: f"{result_of('ranks-cpu')['times']:.1f}",
