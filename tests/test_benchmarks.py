@@ -132,18 +132,26 @@ def test_files_of_another_study_are_not_joined(
     assert found == {"settings": {"epochs": 80}}
 
 
+def saved_by_two_machines(
+    measure: ModuleType, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> list[Path]:
+    """A file of the machine "a", and one of "b", which is the machine afterwards."""
+    files = [folder / f"{name}.json" for name in "ab"]
+    for file in files:
+        monkeypatch.setattr(measure, "machine", lambda name=file.stem: {"cpu": name})
+        measure.save({"settings": {"train": 1}}, file)
+    return files
+
+
 def test_all_machines_that_had_a_part_are_kept(
     load: Callable[[str], ModuleType], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     measure = load("tools/measure.py")
-    files = [tmp_path / f"{name}.json" for name in "abc"]
-    for name, file in zip("ab", files, strict=False):
-        monkeypatch.setattr(measure, "machine", lambda name=name: {"cpu": name})
-        measure.save({"settings": {"train": 1}}, file)
-        assert "machines" not in json.loads(file.read_text())
+    files, out = saved_by_two_machines(measure, tmp_path, monkeypatch), tmp_path / "out.json"
+    assert not any("machines" in json.loads(file.read_text()) for file in files)
     for _ in range(2):  # and once each
-        measure.save(measure.joined({"settings": {"train": 1}}, files[:2]), files[2])
-        found = json.loads(files[2].read_text())
+        measure.save(measure.joined({"settings": {"train": 1}}, files), out)
+        found = json.loads(out.read_text())
         assert found["machine"] == {"cpu": "b"}
         assert found["machines"] == [{"cpu": "a"}, {"cpu": "b"}]
 
@@ -152,12 +160,8 @@ def test_a_machine_that_only_joined_files_is_not_named(
     load: Callable[[str], ModuleType], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     measure = load("tools/measure.py")
-    parts = [tmp_path / f"{name}.json" for name in "ab"]
-    for name, file in zip("ab", parts, strict=True):
-        monkeypatch.setattr(measure, "machine", lambda name=name: {"cpu": name})
-        measure.save({"settings": {"train": 1}}, file)
+    parts, out = saved_by_two_machines(measure, tmp_path, monkeypatch), tmp_path / "out.json"
     monkeypatch.setattr(measure, "machine", lambda: {"cpu": "c"})
-    out = tmp_path / "out.json"
     measure.save(measure.joined({"settings": {"train": 1}}, parts), out, measured=False)
     found = json.loads(out.read_text())
     assert (found["machine"], found["machines"]) == ({"cpu": "b"}, [{"cpu": "a"}, {"cpu": "b"}])

@@ -161,7 +161,7 @@ def judge_table(judge: str = "again") -> str:
 def mirror_table() -> str:
     """What policies add to a mirror."""
     rivals = CONTENDERS[2:]
-    rows = [judged_cells(result_of("fine-tuning-flip-cub60"), rivals)]
+    rows = [judged_cells(result_of("mirror-cub60"), rivals)]
     return markdown(judged_columns(rivals), rows)
 
 
